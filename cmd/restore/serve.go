@@ -22,6 +22,7 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/jobs"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/media"
 	"github.com/restore-vlm/restore/internal/server"
@@ -357,109 +358,142 @@ func logger(format string, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
+// running is a server that listens while its model is opened.
+type running struct {
+	*serveOptions
+	a        *cli.App
+	log      *slog.Logger
+	loader   *media.Loader
+	settings api.Settings
+	jobs     *jobs.Store
+	server   *server.Server
+	listener net.Listener
+	scheme   string
+	out      opened
+}
+
 // run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log := logger(o.format, a.Err)
 	loader, err := o.answering.loader()
 	if err != nil {
 		return err
 	}
 	defer loader.Close()
-	so, scheme := o.server(log), "http"
-	if o.cert != "" {
-		scheme = "https"
-		if so.Certificate, err = server.OpenCertificate(o.cert, o.certKey, log); err != nil {
-			return cli.Flagf("tls-cert", "%w", err)
-		}
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
-	if err != nil {
-		return fmt.Errorf("cannot listen at %s: %w", net.JoinHostPort(o.host, strconv.Itoa(o.port)),
-			err)
-	}
-	settings, err := o.answering.settings(loader)
-	if err != nil {
+	s := &running{serveOptions: o, a: a, log: logger(o.format, a.Err), loader: loader}
+	if err := s.listen(); err != nil {
 		return err
 	}
-	settings.Aliases = o.aliases
-	if so.Jobs, err = o.jobs.store(log); err != nil {
-		return errors.Join(err, l.Close())
-	}
-	s := server.New(so)
 	a.Interrupts.Wait()
-	done := make(chan error, 1)
-	serving, end := context.WithCancel(ctx)
+	ctx, end := context.WithCancel(ctx)
 	defer end()
-	go func() {
-		clean, err := s.Serve(serving, l)
-		if err == nil && !clean {
-			err = cli.CutShort("requests were cut off after %v (--drain-timeout)", o.drain)
-		}
-		done <- err
-	}()
+	done := make(chan error, 1)
+	go func() { done <- s.serve(ctx) }()
 	loaded := make(chan error, 1)
-	var out opened
 	opening, give := context.WithCancel(ctx)
 	defer give()
-	queue := o.answering.Queue
-	if queue == 0 {
-		queue = -1
-	}
-	go func() {
-		err := o.answering.openAt(opening, a, log, &o.nats, &out, place{name: "restore serve",
-			client: fleet.ClientOptions{Queue: queue}, early: true})
-		if err == nil && out.model != nil {
-			err = expect(log, s, out.model)
-		}
-		if err == nil {
-			err = o.answering.fits(&settings, out.service)
-		}
-		if err == nil {
-			s.Ready(out.service, settings)
-			lines := &batchLines{o, &out, &settings, loader, log}
-			out.ends = append(out.ends, lines.run(so.Jobs))
-			_, err = fmt.Fprintf(a.Out, "listening on %s://%s\n", scheme, l.Addr())
-		}
-		loaded <- err
-	}()
+	go func() { loaded <- s.open(opening) }()
 	select {
 	case err := <-loaded:
 		if err != nil {
-			s.Close()
-			return errors.Join(err, out.close())
+			s.server.Close()
+			return errors.Join(err, s.out.close())
 		}
 	case err := <-done: // before the model was loaded
 		if o.nats.URL != "" {
 			give()
 			<-loaded
-			err = errors.Join(err, out.close())
+			err = errors.Join(err, s.out.close())
 		}
 		return err
 	}
-	if out.model == nil {
-		return errors.Join(<-done, out.close())
-	}
-	checked := make(chan error, 1)
-	go func() { checked <- out.model.Checked(serving) }()
-	select {
-	case err = <-done:
-	case err = <-checked:
-		if err != nil { // a damaged file, or the end of ctx
-			end()
-		}
-		if ctx.Err() != nil {
-			err = nil
-		}
-		err = errors.Join(err, <-done)
-	}
-	return errors.Join(err, out.close())
+	return errors.Join(s.wait(ctx, end, done), s.out.close())
 }
 
-// server are the options of the server.
-func (o *serveOptions) server(log *slog.Logger) server.Options {
+// listen makes the server and its port.
+func (s *running) listen() (err error) {
+	so := s.options(s.log)
+	s.scheme = "http"
+	if s.cert != "" {
+		s.scheme = "https"
+		if so.Certificate, err = server.OpenCertificate(s.cert, s.certKey, s.log); err != nil {
+			return cli.Flagf("tls-cert", "%w", err)
+		}
+	}
+	if s.settings, err = s.answering.settings(s.loader); err != nil {
+		return err
+	}
+	s.settings.Aliases = s.aliases
+	at := net.JoinHostPort(s.host, strconv.Itoa(s.port))
+	if s.listener, err = net.Listen("tcp", at); err != nil {
+		return fmt.Errorf("cannot listen at %s: %w", at, err)
+	}
+	if so.Jobs, err = s.serveOptions.jobs.store(s.log); err != nil {
+		return errors.Join(err, s.listener.Close())
+	}
+	s.jobs, s.server = so.Jobs, server.New(so)
+	return nil
+}
+
+// serve answers until ctx ends.
+func (s *running) serve(ctx context.Context) error {
+	clean, err := s.server.Serve(ctx, s.listener)
+	if err == nil && !clean {
+		err = cli.CutShort("requests were cut off after %v (--drain-timeout)", s.drain)
+	}
+	return err
+}
+
+// open opens the model, and tells the server and the user.
+func (s *running) open(ctx context.Context) error {
+	queue := s.answering.Queue
+	if queue == 0 {
+		queue = -1
+	}
+	err := s.answering.openAt(ctx, s.a, s.log, &s.nats, &s.out, place{name: "restore serve",
+		client: fleet.ClientOptions{Queue: queue}, early: true})
+	if err == nil && s.out.model != nil {
+		err = expect(s.log, s.server, s.out.model)
+	}
+	if err == nil {
+		err = s.answering.fits(&s.settings, s.out.service)
+	}
+	if err != nil {
+		return err
+	}
+	s.server.Ready(s.out.service, s.settings)
+	lines := &batchLines{s.serveOptions, &s.out, &s.settings, s.loader, s.log}
+	s.out.ends = append(s.out.ends, lines.run(s.jobs))
+	_, err = fmt.Fprintf(s.a.Out, "listening on %s://%s\n", s.scheme, s.listener.Addr())
+	return err
+}
+
+// wait waits for the end of the server, and ends it if the model's files turn out to be damaged.
+func (s *running) wait(ctx context.Context, end func(), done <-chan error) error {
+	if s.out.model == nil {
+		return <-done
+	}
+	checked := make(chan error, 1)
+	go func() { checked <- s.out.model.Checked(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case err := <-checked:
+		stopped := ctx.Err() != nil // by the user
+		if err != nil {
+			end()
+		}
+		if stopped {
+			err = nil
+		}
+		return errors.Join(err, <-done)
+	}
+}
+
+// options are the options of the server.
+func (o *serveOptions) options(log *slog.Logger) server.Options {
 	return server.Options{
 		Version: version.Module(), Kernel: kernel.Implementation(),
 		Keys: o.keys, IsolateKeys: o.isolation == "key", Loopback: server.IsLoopback(o.host),
