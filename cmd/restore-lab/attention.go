@@ -48,9 +48,7 @@ after the picture. The reduced pictures are read with renumbered positions and w
 	o.question.AddPrompt(fs, "")
 	fs.StringVar(&o.base, "base", "holov",
 		"method that selects the kept tokens, see 'restore methods'")
-	fs.Lookup("base").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(cli.MethodNames()[1:], "|")},
-	}
+	cli.ShowChoices(fs, "base", cli.MethodNames()[1:]...)
 	fs.IntVar(&o.nVis, "n-vis", 64, "keep `N` visual tokens of each picture")
 	fs.Float64Var(&o.gamma, "gamma", 0.5,
 		"`share` of the budget that the base keeps, the rest is merged; 1 is calibrated pruning")

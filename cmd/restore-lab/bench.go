@@ -95,24 +95,13 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.BoolVar(&o.limits, "limits", false, "also print what the time to the first token "+
 		"consists of, and what each stage would take at the machine's limit")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
-	for name, v := range map[string][2]string{
-		"encoder-quant": {
-			strings.Join(engine.EncoderQuantTypes, "|"), cli.EncoderDefault +
-				"; with --shape, bf16 " +
-				"where the CPU has it, else f16, instead of stored",
-		}, "base": {strings.Join(cli.MethodNames()[1:], "|"), "holov"},
-	} {
-		fs.Lookup(name).Annotations = map[string][]string{cli.Choices: v[:1], cli.Applies: v[1:]}
-	}
-	fs.Lookup("n-vis").Annotations = map[string][]string{
-		cli.Applies: {
-			"576,192,128,64; all,640,320,160 of tiles; all,0.3333,0.2222,0.1111 of pictures " +
-				"of any size",
-		},
-	}
-	fs.Lookup("patches").Annotations = map[string][]string{
-		cli.Applies: {"1024,4096,16384 where the model takes any"},
-	}
+	cli.ShowChoices(fs, "encoder-quant", engine.EncoderQuantTypes...)
+	cli.ShowDefault(fs, "encoder-quant", cli.EncoderDefault+"; with --shape, bf16 where the CPU "+
+		"has it, else f16, instead of stored")
+	cli.ShowChoices(fs, "base", cli.MethodNames()[1:]...)
+	cli.ShowDefault(fs, "n-vis", "576,192,128,64; all,640,320,160 of tiles; "+
+		"all,0.3333,0.2222,0.1111 of pictures of any size")
+	cli.ShowDefault(fs, "patches", "1024,4096,16384 where the model takes any")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		outs := a.Outputs(o.dir)
 		defer outs.Discard()
@@ -153,22 +142,17 @@ func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 	fs.StringVarP(&o.dir, "model", "m", "",
 		"Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil, quant)
-	fs.Lookup("shape").Annotations = map[string][]string{
-		cli.Choices: {cli.ShapeNames(cli.AnyShape, "FILE")}, cli.Applies: {"none"},
-	}
-	fs.Lookup("quant").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(append(slices.Clone(engine.QuantTypes), asStored), "|")},
-		cli.Applies: {"q4 with --shape, else stored"},
-	}
+	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, "FILE"))
+	cli.ShowDefault(fs, "shape", "none")
+	cli.ShowChoices(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
+	cli.ShowDefault(fs, "quant", "q4 with --shape, else stored")
 }
 
 // addCache adds --cache-type.
 func (o *benchOptions) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
-	fs.Lookup("cache-type").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(engine.CacheTypes, "|")},
-		cli.Applies: {"f16 with --shape, else f32"},
-	}
+	cli.ShowChoices(fs, "cache-type", engine.CacheTypes...)
+	cli.ShowDefault(fs, "cache-type", "f16 with --shape, else f32")
 }
 
 // addRepeats adds the flags that say how a benchmark runs.

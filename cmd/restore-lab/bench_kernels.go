@@ -84,9 +84,7 @@ weights are in no cache.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringSliceVar(&o.names, "kernel", benchFormatNames(), "`types` of the weights")
-	fs.Lookup("kernel").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(benchFormatNames(), "|")},
-	}
+	cli.ShowChoices(fs, "kernel", benchFormatNames()...)
 	fs.IntSliceVar(&o.rows, "m", []int{1, 32, 124, 252, 636}, "`rows` of the activations")
 	fs.StringSliceVar(&o.sizes, "size", []string{"4096x4096", "11008x4096", "4096x11008"},
 		"weight sizes as `OUTxIN`; the default is a 7B model's layers")

@@ -49,20 +49,16 @@ FitPrune drops an eighth of the tokens in every layer.`,
 	fs.SortFlags = false
 	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
-	fs.Lookup("shape").Annotations = map[string][]string{
-		cli.Choices: {
-			cli.ShapeNames(cli.OneSquare, embeddedShape, "FILE"),
-		},
-	}
+	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.OneSquare, embeddedShape, "FILE"))
 	fs.StringVarP(&o.sizes.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")
-	fs.Lookup("base").Annotations = map[string][]string{cli.Applies: {"all"}}
+	cli.ShowDefault(fs, "base", "all")
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 5, "measure `N` times")
 	fs.DurationVar(&o.ttft, "ttft", 0,
 		"a measured `time` to the first token, as from 'restore-lab bench'")
-	fs.Lookup("ttft").Annotations = map[string][]string{cli.Applies: {"estimated"}}
+	cli.ShowDefault(fs, "ttft", "estimated")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := o.run(cmd.Context(), a)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -76,9 +75,7 @@ mean number of visual rows that enter a layer.`,
 	fs.BoolVar(&o.all, "all", false,
 		"compare all methods, at one or more budgets of --n-vis, separated by commas")
 	fs.StringVar(&o.format, "format", "table", "format of the result")
-	fs.Lookup("format").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(tableFormats, "|")},
-	}
+	cli.ShowChoices(fs, "format", tableFormats...)
 	fs.StringVar(&o.plot, "plot", "",
 		"plot the accuracy that each method keeps into this SVG `file`; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,

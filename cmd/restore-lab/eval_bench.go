@@ -92,31 +92,27 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 	splits := benchmarks.Splits(name)
 	fs.StringVar(&o.data, "data", "", "`folder` or file of the questions")
 	fs.StringVar(&o.protocol, "protocol", benchmarks.Protocols[0], "prompts, parser and metrics")
-	fs.Lookup("protocol").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(benchmarks.Protocols, "|")},
-	}
+	cli.ShowChoices(fs, "protocol", benchmarks.Protocols...)
 	fs.StringVar(&o.split, "split", splits[0], "split of the data set")
-	fs.Lookup("split").Annotations = map[string][]string{cli.Choices: {strings.Join(splits, "|")}}
+	cli.ShowChoices(fs, "split", splits...)
 	fs.StringVar(&o.images, "images", "", "`folder` of the pictures, in LLaVA's layout")
-	fs.Lookup("images").Annotations = map[string][]string{cli.Applies: {"where LLaVA has them"}}
+	cli.ShowDefault(fs, "images", "where LLaVA has them")
 	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions")
-	fs.Lookup("limit").Annotations = map[string][]string{cli.Applies: {"all"}}
+	cli.ShowDefault(fs, "limit", "all")
 	fs.StringVar(&o.shard, "shard", "", "ask part `I/N` of the questions, I from 1")
-	fs.Lookup("shard").Annotations = map[string][]string{cli.Applies: {"all"}}
+	cli.ShowDefault(fs, "shard", "all")
 	fs.StringVar(&o.prompts, "print-prompts", "",
 		"write the prompts to this `file`, and stop; - is stdout")
 	fs.StringVar(&o.answers, "answers", "", "score the answers of this `file`; - is stdin")
 	fs.StringVar(&o.submission, "submission", "",
 		"write the submission for the benchmark's server to this `file`")
-	fs.Lookup("submission").Annotations = map[string][]string{
-		cli.Applies: {"NAME-SPLIT-submission.EXT where a split has no public answers"},
-	}
+	cli.ShowDefault(fs, "submission",
+		"NAME-SPLIT-submission.EXT where a split has no public answers")
 	if strings.HasPrefix(name, "mmbench") {
 		fs.StringVar(&o.judge, "judge", "",
 			"`URL` of an OpenAI-compatible server whose model reads the answers that no "+
 				"rule can read (lmms);"+" its key is OPENAI_API_KEY")
-		fs.Lookup(
-			"judge").Annotations = map[string][]string{cli.Applies: {"the harness's own rules"}}
+		cli.ShowDefault(fs, "judge", "the harness's own rules")
 		fs.StringVar(&o.judgeModel, "judge-model", benchmarks.JudgeModel,
 			"`name` of the judge's model")
 	}
@@ -125,29 +121,22 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	o.model.Add(fs)
 	o.model.AddResize(fs)
-	fs.Lookup("pad").Annotations = map[string][]string{
-		cli.Applies: {"true for LLaVA-1.5 under the paper's protocol"},
-	}
+	cli.ShowDefault(fs, "pad", "true for LLaVA-1.5 under the paper's protocol")
 	o.system.AddSystem(fs)
-	fs.Lookup("system-prompt").Annotations = map[string][]string{
-		cli.Applies: {"vicuna's sentence for LLaVA under the paper's protocol, else none"},
-	}
+	cli.ShowDefault(fs, "system-prompt",
+		"vicuna's sentence for LLaVA under the paper's protocol, else none")
 	o.reduction.Add(fs, "none", 0)
 	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random")
 	fs.StringVar(&o.records, "records", "",
 		"write answers to this `folder`, and continue from there")
-	fs.Lookup("records").Annotations = map[string][]string{
-		cli.Applies: {"restore-records/NAME-SPLIT-PROTOCOL-HASH"},
-	}
+	cli.ShowDefault(fs, "records", "restore-records/NAME-SPLIT-PROTOCOL-HASH")
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
 	fs.StringVar(&o.server, "openai", "",
 		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY")
 	o.nats.Add(fs, "ask the workers at this address", false)
 	fs.BoolVar(&o.mixed, "mixed", false, "accept workers whose answers may differ in the last bits")
 	fs.BoolVar(&o.both, "both", true, bothHelp)
-	fs.Lookup("both").Annotations = map[string][]string{
-		cli.Applies: {"true for RESTORE with --anchors and --join auto"},
-	}
+	cli.ShowDefault(fs, "both", "true for RESTORE with --anchors and --join auto")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }

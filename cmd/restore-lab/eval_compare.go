@@ -51,12 +51,10 @@ include a run of '--base downsample --restore=false' for each budget.`,
 	o.fs = cmd.Flags()
 	o.fs.SortFlags = false
 	o.fs.StringVar(&o.format, "format", "text", "format of the result")
-	o.fs.Lookup("format").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(table.Formats, "|")},
-	}
+	cli.ShowChoices(o.fs, "format", table.Formats...)
 	o.fs.StringVar(&o.split, "split", "",
 		"split the questions by the answers of this `method` alone, at each run's budget")
-	o.fs.Lookup("split").Annotations = map[string][]string{cli.Variable: {"RESTORE_COMPARE_SPLIT"}}
+	cli.SetVariable(o.fs, "split", "RESTORE_COMPARE_SPLIT")
 	o.fs.StringVar(&o.plot, "plot", "",
 		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
 	o.fs.Int64Var(&o.seed, "seed", 0, "`seed` of the intervals")

@@ -57,7 +57,7 @@ questions are about drawn scenes, none of them in the benchmark of 'restore-lab 
 	fs.IntVar(&o.n, "n", fitQuestions, "ask `N` questions, one per picture")
 	fs.Float64SliceVar(&o.cuts, "cut", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9},
 		"`shares` of the decoder's work on visual tokens to cut; an explicit one must be reached")
-	fs.Lookup("cut").Annotations = map[string][]string{cli.Applies: {"0.1,0.2,…,0.9"}}
+	cli.ShowDefault(fs, "cut", "0.1,0.2,…,0.9")
 	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, fs.Changed("cut"))

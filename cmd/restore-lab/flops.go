@@ -47,11 +47,7 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
-	fs.Lookup("shape").Annotations = map[string][]string{
-		cli.Choices: {
-			cli.ShapeNames(cli.Squares, embeddedShape, "FILE"),
-		},
-	}
+	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.Squares, embeddedShape, "FILE"))
 	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	fs.BoolVar(&o.all, "all", false, "all methods")

@@ -75,9 +75,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	o.engine.AddQueue(fs)
 	fs.StringVar(&o.shape, "shape", "",
 		"serve random weights in the `shape` of a published model or a config.json")
-	fs.Lookup("shape").Annotations = map[string][]string{
-		cli.Choices: {cli.ShapeNames(cli.AnyShape, "FILE")},
-	}
+	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, "FILE"))
 	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
 		"`numbers` of clients that ask at once, separated by commas")
 	fs.IntSliceVar(&o.budgets, "n-vis", []int{576, 64},

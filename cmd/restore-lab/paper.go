@@ -90,10 +90,8 @@ func newPaperItem(a *cli.App, figure bool) *cobra.Command {
 	o.add(cmd.Flags())
 	fs := cmd.Flags()
 	fs.StringVar(&o.format, "format", "text", "format of the page")
-	fs.Lookup("format").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(paperFormats, "|")},
-		cli.Applies: {"text, or the extension of --out"},
-	}
+	cli.ShowChoices(fs, "format", paperFormats...)
+	cli.ShowDefault(fs, "format", "text, or the extension of --out")
 	fs.StringVar(&o.out, "out", "", "write the page into this `file`")
 	fs.BoolVar(&o.yes, "yes", false, "do not ask before hours of work")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object, like --format json")
@@ -117,19 +115,15 @@ func (o *paperOptions) add(fs *pflag.FlagSet) {
 	o.fs = fs
 	fs.StringVar(&o.data, "data", scenesData, "`folder` of the benchmarks' data, or scenes")
 	fs.StringVar(&o.protocol, "protocol", benchmarks.Paper, "prompts, parser and metrics")
-	fs.Lookup("protocol").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(benchmarks.Protocols, "|")},
-	}
+	cli.ShowChoices(fs, "protocol", benchmarks.Protocols...)
 	fs.IntVar(&o.n, "n", 40, "draw `N` scenes")
 	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions of each benchmark")
-	fs.Lookup("limit").Annotations = map[string][]string{cli.Applies: {"all"}}
+	cli.ShowDefault(fs, "limit", "all")
 	fs.StringVar(&o.records, "records", recordsFolder, "keep measurements in this `folder`")
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
 	o.model.Add(fs)
 	o.model.AddResize(fs)
-	fs.Lookup("pad").Annotations = map[string][]string{
-		cli.Applies: {"true for LLaVA-1.5 on benchmarks under the paper's protocol"},
-	}
+	cli.ShowDefault(fs, "pad", "true for LLaVA-1.5 on benchmarks under the paper's protocol")
 }
 
 // check refuses wrong flags before any file is opened.

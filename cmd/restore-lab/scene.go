@@ -71,7 +71,7 @@ type worldFlag struct{ scene.World }
 func (w *worldFlag) add(fs *pflag.FlagSet) {
 	w.World = scene.Plain
 	fs.Var(w, "world", "kind of pictures")
-	fs.Lookup("world").Annotations = map[string][]string{cli.Choices: {w.Type()}}
+	cli.ShowChoices(fs, "world", w.Type())
 }
 
 // Set implements pflag.Value.

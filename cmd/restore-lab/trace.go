@@ -46,7 +46,7 @@ There is no reduction unless --base is given.`,
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
 	fs.Int32Var(&o.image, "image-token", 0,
 		"the `id` of a picture in input_ids, if the vocabulary has none")
-	fs.Lookup("image-token").Annotations = map[string][]string{cli.Applies: {"the model's"}}
+	cli.ShowDefault(fs, "image-token", "the model's")
 	o.question.AddImages(fs, ", instead of --in")
 	o.question.AddVideo(fs)
 	o.question.AddPrompt(fs, ", instead of --in")

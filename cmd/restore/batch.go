@@ -73,7 +73,7 @@ func (o *batchOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.in, "in", "", "read requests from this `file` or address")
 	fs.StringVar(&o.out, "out", "", "write results to this `file` or address")
 	fs.StringVar(&o.journal, "journal", "", "keep answers in this `folder`")
-	fs.Lookup("journal").Annotations = map[string][]string{cli.Applies: {"--out and .journal"}}
+	cli.ShowDefault(fs, "journal", "--out and .journal")
 	fs.BoolVar(&o.unordered, "unordered", false, "write results in order of completion")
 	fs.BoolVar(&o.strict, "strict", false, "stop at a line that cannot be read")
 	o.nats.Add(fs, "let the workers at this address answer", true)

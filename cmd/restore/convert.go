@@ -45,10 +45,8 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 	m.AddDir(flags)
 	flags.StringVarP(&out, "output", "o", "", "`folder` to write, which must be new or empty")
 	flags.StringVar(&kind, "type", "", "type of the written weights")
-	flags.Lookup("type").Annotations = map[string][]string{
-		cli.Applies: {"the type of most weights; f16 for quantised ones"},
-		cli.Choices: {"f16|bf16|f32"},
-	}
+	cli.ShowDefault(flags, "type", "the type of most weights; f16 for quantised ones")
+	cli.ShowChoices(flags, "type", "f16", "bf16", "f32")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := cli.Need(cmd, "output", out); err != nil {
 			return err

@@ -31,11 +31,9 @@ type jobFlags struct {
 func (o *jobFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.folder, "batch-dir", "",
 		"keep uploaded files and batches in this `folder`; one server uses it")
-	fs.Lookup("batch-dir").Annotations = map[string][]string{
-		cli.Applies: {"restore/batches in the user's folder for state"}}
+	cli.ShowDefault(fs, "batch-dir", "restore/batches in the user's folder for state")
 	fs.IntVar(&o.parallel, "batch-parallel", 0, "ask `N` lines of a batch at once")
-	fs.Lookup("batch-parallel").Annotations = map[string][]string{
-		cli.Applies: {"twice --parallel, or the workers' places"}}
+	cli.ShowDefault(fs, "batch-parallel", "twice --parallel, or the workers' places")
 	fs.IntVar(&o.maxFile, "max-file-mb", 512, "an uploaded file has at most `N` MB")
 	fs.IntVar(&o.days, "file-days", 30, "keep files and batches for `N` days")
 }

@@ -25,7 +25,7 @@ type harnessFlags struct {
 func (o *harnessFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.detail, "detail", "none",
 		"what a picture's detail means; budget: low is 1/18 of its tokens, high 1/3, original all")
-	fs.Lookup("detail").Annotations = map[string][]string{cli.Choices: {"none|budget"}}
+	cli.ShowChoices(fs, "detail", "none", "budget")
 	fs.StringArrayVar(&o.one, "preset", nil,
 		"a further name of the model with defaults of its own, `NAME={...}`: fields of restore, "+
 			"and temperature, top_p, top_k, min_p, max_tokens, seed, system; may be repeated")

@@ -100,7 +100,7 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	fs.BoolVar(&o.noKey, "allow-no-key", false, "serve beyond this machine without a key")
 	fs.StringVar(&o.isolation, "cache-isolation", "off",
 		"share caches only among requests with the same key")
-	fs.Lookup("cache-isolation").Annotations = map[string][]string{cli.Choices: {"off|key"}}
+	cli.ShowChoices(fs, "cache-isolation", "off", "key")
 	fs.IntVar(&o.maxBody, "max-body-mb", 64, "a request's body has at most `N` MB")
 	o.jobs.add(fs)
 	fs.DurationVar(&o.header, "read-header-timeout", 10*time.Second,
@@ -118,7 +118,7 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	fs.StringSliceVar(&o.hosts, "allowed-hosts", nil,
 		"`names` of this server, separated by commas, in addition to its addresses and localhost")
 	for _, name := range []string{"cors-origins", "allowed-hosts"} {
-		fs.Lookup(name).Annotations = map[string][]string{cli.Applies: {"loopback"}}
+		cli.ShowDefault(fs, name, "loopback")
 	}
 	fs.StringVar(&o.cert, "tls-cert", "",
 		"serve HTTPS with the certificate in this `file`, read again when it changes")
@@ -126,7 +126,7 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	fs.BoolVar(&o.metrics, "metrics", true, "serve /metrics for Prometheus")
 	fs.BoolVar(&o.page, "page", true, "serve the page at /")
 	fs.StringVar(&o.format, "log-format", "text", "format of the log")
-	fs.Lookup("log-format").Annotations = map[string][]string{cli.Choices: {"text|json"}}
+	cli.ShowChoices(fs, "log-format", "text", "json")
 	fs.BoolVar(&o.prompts, "log-prompts", false, "also log questions and answers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd

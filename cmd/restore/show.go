@@ -32,9 +32,8 @@ func newShow(a *cli.App) *cobra.Command {
 	m.Add(fs)
 	fs.StringVar(&shape, "shape", "",
 		"describe the `shape` of a published model or a config.json, without weights")
-	fs.Lookup("shape").Annotations = map[string][]string{
-		cli.Choices: {cli.ShapeNames(cli.AnyShape, "FILE")}, cli.Applies: {"none"},
-	}
+	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, "FILE"))
+	cli.ShowDefault(fs, "shape", "none")
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")
 	fs.StringVar(&f.picture, "picture", "672x672", "for a picture of this `size` in pixels")

@@ -53,12 +53,12 @@ If a worker ends in any other way, its requests go to other workers. With --list
 		"answer /health, /ready and /metrics at this `address`, HOST:PORT or :PORT")
 	fs.DurationVar(&o.drain, "drain-timeout", 0,
 		"`time` limit for running requests when the worker ends; others then answer them")
-	fs.Lookup("drain-timeout").Annotations = map[string][]string{cli.Applies: {"no limit"}}
+	cli.ShowDefault(fs, "drain-timeout", "no limit")
 	fs.StringVar(&o.features, "feature-store", "nats",
 		"share reduced pictures with the other workers, so that each is encoded once")
-	fs.Lookup("feature-store").Annotations = map[string][]string{cli.Choices: {"nats|off"}}
+	cli.ShowChoices(fs, "feature-store", "nats", "off")
 	fs.StringVar(&o.format, "log-format", "none", "log each request in this format")
-	fs.Lookup("log-format").Annotations = map[string][]string{cli.Choices: {"none|text|json"}}
+	cli.ShowChoices(fs, "log-format", "none", "text", "json")
 	o.answering.Parallel = batchParallel
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }

@@ -29,13 +29,13 @@ func (o *EngineFlags) Add(fs *pflag.FlagSet) {
 	o.Flags = fs
 	o.Model.Add(fs)
 	fs.IntVarP(&o.context, "ctx-size", "c", 0, "at most `N` positions for question and answer")
-	fs.Lookup("ctx-size").Annotations = map[string][]string{Applies: {"the model's"}}
+	ShowDefault(fs, "ctx-size", "the model's")
 	fs.IntVar(&o.Parallel, "parallel", 4, "answer at most `N` requests at once")
 	fs.StringVar(&o.memory, "memory", "",
 		"take at most this `size` of memory, as 12GB: weights, keys and values, buffers")
-	fs.Lookup("memory").Annotations = map[string][]string{Applies: {"what is free"}}
+	ShowDefault(fs, "memory", "what is free")
 	fs.IntVar(&o.kv, "kv-mb", 0, "keep keys and values in at most `N` MB")
-	fs.Lookup("kv-mb").Annotations = map[string][]string{Applies: {"a quarter of the free memory"}}
+	ShowDefault(fs, "kv-mb", "a quarter of the free memory")
 	fs.IntVar(&o.cache, "cache-mb", 256, "keep reduced pictures in at most `N` MB; 0: none")
 }
 

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -72,12 +71,10 @@ func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Encoder, "encoder-quant", "",
 		"keep the weights of vision tower and projector in this type, or as stored; q8, q12 and "+
 			"bf16 round activations too")
-	fs.Lookup("quant").Annotations = map[string][]string{
-		Applies: {"as stored"}, Choices: {strings.Join(quantChoices, "|")},
-	}
-	fs.Lookup("encoder-quant").Annotations = map[string][]string{
-		Applies: {EncoderDefault}, Choices: {strings.Join(engine.EncoderQuantTypes, "|")},
-	}
+	ShowDefault(fs, "quant", "as stored")
+	ShowChoices(fs, "quant", quantChoices...)
+	ShowDefault(fs, "encoder-quant", EncoderDefault)
+	ShowChoices(fs, "encoder-quant", engine.EncoderQuantTypes...)
 }
 
 // EncoderDefault describes the default of --encoder-quant.
@@ -87,9 +84,7 @@ const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI
 func (m *ModelFlags) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Cache, "cache-type", "f32",
 		"keep keys and values in this type; f16 rounds them and takes half the memory")
-	fs.Lookup("cache-type").Annotations = map[string][]string{
-		Choices: {strings.Join(engine.CacheTypes, "|")},
-	}
+	ShowChoices(fs, "cache-type", engine.CacheTypes...)
 }
 
 // AddThreads declares the number of threads.
@@ -104,7 +99,7 @@ func (m *ModelFlags) AddResize(fs *pflag.FlagSet) {
 	fs.IntVar(&m.MaxPixels, "max-pixels", 0,
 		"resize pictures to at most `N` pixels (models that take any size)")
 	for _, name := range []string{"min-pixels", "max-pixels"} {
-		fs.Lookup(name).Annotations = map[string][]string{Applies: {"the checkpoint's"}}
+		ShowDefault(fs, name, "the checkpoint's")
 	}
 	fs.BoolVar(&m.Pad, "pad", false, "pad pictures to a square, as the original LLaVA does, "+
 		"instead of cutting their edges off (models that crop)")
