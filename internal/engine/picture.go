@@ -2,14 +2,12 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -219,16 +217,6 @@ func (p *picture) got(f *features) {
 		p.plan = f.plan
 	}
 	p.late = nil
-}
-
-// PictureTokens returns the number of visual tokens that the encoder makes of a picture.
-func (e *Engine) PictureTokens(pic *imageproc.Picture) (int, error) {
-	t := e.imageTask(&Image{Picture: pic}, e.as(Key{}, 1))
-	made, err := e.prepare(context.Background(), t, 0)
-	if err != nil {
-		return 0, err
-	}
-	return made[0].shape.N, nil
 }
 
 // take sets the decoder's rows in f from its reduction.
