@@ -93,7 +93,8 @@ type attentionJSON struct {
 	Runs  []attentionRun `json:"runs"`
 }
 
-func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) error {
+// runs are the ways to read the prompt.
+func (o *attentionOptions) runs(gamma bool) []attentionRun {
 	var seed *int64
 	if m, err := methods.Lookup(o.base); err == nil && m.Draws {
 		seed = &o.seed
@@ -106,13 +107,17 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	}
 	renumbered, both := base, with
 	renumbered.Positions, both.Positions = "sequential", "sequential"
-	runs := []attentionRun{
+	return []attentionRun{
 		{Name: "all tokens", Reduction: &methods.Options{}},
 		{Name: o.base + ", renumbered", Reduction: &renumbered},
 		{Name: o.base + ", original places", Reduction: &base},
 		{Name: o.base + " + RESTORE", Reduction: &with},
 		{Name: o.base + " + RESTORE, renumbered", Reduction: &both},
 	}
+}
+
+func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) error {
+	runs := o.runs(gamma)
 	if err := a.CheckStdin(false, o.question.Inputs()); err != nil {
 		return err
 	}

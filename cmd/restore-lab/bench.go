@@ -212,11 +212,10 @@ func parseBudget(s string) (benchBudget, error) {
 		"share up to 1, or all", s, cli.BenchMaxPatches)
 }
 
-// prepare checks the flags and sets the defaults.
-func (o *benchOptions) prepare() (*bench, error) {
-	b := &bench{o: o}
+// check refuses wrong flags, and sets the default of --quant.
+func (o *benchOptions) check() error {
 	if o.shape != "" && o.dir != "" {
-		return nil, cli.Usagef("--shape and --model: both given, got %s and %s, want one of them",
+		return cli.Usagef("--shape and --model: both given, got %s and %s, want one of them",
 			o.shape, o.dir)
 	}
 	for _, f := range []struct {
@@ -227,7 +226,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 		{"threads", o.threads, 1, cli.MaxThreads}, {"repeat", o.repeat, 1, 1000},
 	} {
 		if f.got < f.least || f.got > f.mostValue {
-			return nil, cli.Flagf(f.name, "out of range, got %d, want %d to %d", f.got, f.least,
+			return cli.Flagf(f.name, "out of range, got %d, want %d to %d", f.got, f.least,
 				f.mostValue)
 		}
 	}
@@ -239,21 +238,28 @@ func (o *benchOptions) prepare() (*bench, error) {
 	}
 	for _, q := range o.quants {
 		if q != asStored && !slices.Contains(engine.QuantTypes, q) {
-			return nil, cli.NotOneOf("quant", q, append(slices.Clone(engine.QuantTypes), asStored))
+			return cli.NotOneOf("quant", q, append(slices.Clone(engine.QuantTypes), asStored))
 		}
 	}
 	if o.cache != "" && !slices.Contains(engine.CacheTypes, o.cache) {
-		return nil, cli.NotOneOf("cache-type", o.cache, engine.CacheTypes)
+		return cli.NotOneOf("cache-type", o.cache, engine.CacheTypes)
 	}
 	if o.encoder != "" && !slices.Contains(engine.EncoderQuantTypes, o.encoder) {
-		return nil, cli.NotOneOf("encoder-quant", o.encoder, engine.EncoderQuantTypes)
+		return cli.NotOneOf("encoder-quant", o.encoder, engine.EncoderQuantTypes)
 	}
 	if o.base == "none" || !slices.Contains(cli.MethodNames(), o.base) {
-		return nil, cli.Flagf("base", "got %q, want one of %s, for the budgets below all", o.base,
-			strings.Join(
-				slices.DeleteFunc(cli.MethodNames(),
-					func(s string) bool { return s == "none" }), ", "))
+		return cli.Flagf("base", "got %q, want one of %s, for the budgets below all", o.base,
+			strings.Join(cli.MethodNames()[1:], ", "))
 	}
+	return nil
+}
+
+// prepare checks the flags and sets the defaults.
+func (o *benchOptions) prepare() (*bench, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	b := &bench{o: o}
 	var err error
 	if o.peer != "" {
 		if b.peer, err = newPeer(o.peer); err != nil {
@@ -291,7 +297,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 	return b, nil
 }
 
-// cli.LoadShape describes the model before it is loaded.
+// loadShape describes the model before it is loaded.
 func (o *benchOptions) loadShape() (*cli.Shape, error) {
 	if o.shape != "" {
 		return cli.LoadShape(o.shape)

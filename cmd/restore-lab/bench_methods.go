@@ -99,25 +99,34 @@ type methodCost struct {
 	Share     float64 `json:"share_percent"`
 }
 
-func (o *benchMethodsOptions) run(ctx context.Context, a *cli.App) (*methodTimes, error) {
-	bases := o.bases
-	if bases == nil {
-		bases = cli.MethodNames()[1:]
+// check refuses wrong flags, and sets the default of --base.
+func (o *benchMethodsOptions) check() error {
+	all := cli.MethodNames()[1:]
+	if o.bases == nil {
+		o.bases = all
 	}
-	for _, base := range bases {
-		if !slices.Contains(cli.MethodNames()[1:], base) {
-			return nil, cli.NotOneOf("base", base, cli.MethodNames()[1:])
+	for _, base := range o.bases {
+		if !slices.Contains(all, base) {
+			return cli.NotOneOf("base", base, all)
 		}
 	}
-	if o.threads < 1 || o.threads > cli.MaxThreads {
-		return nil, cli.Flagf("threads", "out of range, got %d, want 1 to %d", o.threads,
-			cli.MaxThreads)
-	}
-	if o.repeat < 1 || o.repeat > 1000 {
-		return nil, cli.Flagf("repeat", "out of range, got %d, want 1 to 1000", o.repeat)
-	}
 	if o.ttft < 0 {
-		return nil, cli.Flagf("ttft", "out of range, got %v, want more than 0", o.ttft)
+		return cli.Flagf("ttft", "out of range, got %v, want more than 0", o.ttft)
+	}
+	for _, f := range []struct {
+		name      string
+		got, most int
+	}{{"threads", o.threads, cli.MaxThreads}, {"repeat", o.repeat, 1000}} {
+		if f.got < 1 || f.got > f.most {
+			return cli.Flagf(f.name, "out of range, got %d, want 1 to %d", f.got, f.most)
+		}
+	}
+	return nil
+}
+
+func (o *benchMethodsOptions) run(ctx context.Context, a *cli.App) (*methodTimes, error) {
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	name, s, resolve, err := o.sizes.sizes(a)
 	if err != nil {
@@ -151,8 +160,8 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *cli.App) (*methodTimes
 	var ops []*lab.FLOPs
 	shown := a.Meter("methods")
 	defer shown.End()
-	for i, base := range bases {
-		shown.Set(int64(i), int64(len(bases)))
+	for i, base := range o.bases {
+		shown.Set(int64(i), int64(len(o.bases)))
 		for _, on := range []bool{false, true} {
 			if err := ctx.Err(); err != nil {
 				return nil, err

@@ -315,6 +315,34 @@ func (j *benchJSON) write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s, %d tokens of text, %d decoded after the first, medians of %d\n\n", how,
 		j.Text, j.Gen, j.Repeat)
+	if err := cli.Table(w, j.stageTable()); err != nil {
+		return err
+	}
+	if len(j.Growth) > 0 {
+		fmt.Fprintf(w, "\nencoder: time relative to linear growth from the smallest picture, "+
+			"products and attention of peak, memory without the weights and its growth\n\n")
+		if err := cli.Table(w, j.growthTable()); err != nil {
+			return err
+		}
+	}
+	if j.limits {
+		fmt.Fprintf(w, "\nwhat the time to the first token consists of, and what multiply-adds "+
+			"would take at their peaks\n\n")
+		if err := cli.Table(w, j.limitsTable()); err != nil {
+			return err
+		}
+	}
+	if j.Rows[0].Peer == nil {
+		return nil
+	}
+	fmt.Fprintf(w, "\nin turns with --peer, ratios above 1 are for this program: medians of %d "+
+		"turns (least to most, %.0f %% sure to span the median)\n\n", j.Repeat,
+		100*spanConfidence(j.Repeat))
+	return cli.Table(w, j.peerTable())
+}
+
+// stageTable has the time of each stage, one line per cell.
+func (j *benchJSON) stageTable() [][]string {
 	head := []string{
 		"QUANT", "N-VIS", "PROMPT", "ENCODE", "SELECT", "MERGE", "PREFILL", "FIRST TOKEN",
 		"PREDICTED", "SPEED-UP", "DECODE", "PRODUCTS", "PRODUCTS OF PEAK", "DECODE OF DRAM",
@@ -345,28 +373,5 @@ func (j *benchJSON) write(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := cli.Table(w, rows); err != nil {
-		return err
-	}
-	if len(j.Growth) > 0 {
-		fmt.Fprintf(w, "\nencoder: time relative to linear growth from the smallest picture, "+
-			"products and attention of peak, memory without the weights and its growth\n\n")
-		if err := cli.Table(w, j.growthTable()); err != nil {
-			return err
-		}
-	}
-	if j.limits {
-		fmt.Fprintf(w, "\nwhat the time to the first token consists of, and what multiply-adds "+
-			"would take at their peaks\n\n")
-		if err := cli.Table(w, j.limitsTable()); err != nil {
-			return err
-		}
-	}
-	if j.Rows[0].Peer == nil {
-		return nil
-	}
-	fmt.Fprintf(w, "\nin turns with --peer, ratios above 1 are for this program: medians of %d "+
-		"turns (least to most, %.0f %% sure to span the median)\n\n", j.Repeat,
-		100*spanConfidence(j.Repeat))
-	return cli.Table(w, j.peerTable())
+	return rows
 }
