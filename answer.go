@@ -76,6 +76,7 @@ type Timings struct {
 type PictureReport struct {
 	Width, Height int     // pixels, of the upright picture; 0 for a video
 	Tokens        int     // before the reduction
+	Encoded       int     // of them, tokens that a method before the encoder left; else Tokens
 	Kept          int     // tokens read unchanged
 	Merged        int     // tokens read that each stand for a group of other tokens
 	Mean          float64 // tokens that enter a layer of the decoder, if layers differ; else 0

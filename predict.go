@@ -64,7 +64,8 @@ func (m *Model) Details() *Details {
 // Question is a question about one picture as far as its cost depends on it.
 type Question struct {
 	Width, Height int // of the picture, in pixels
-	NVis          int // visual tokens after the reduction; 0: all
+	Encoded       int // visual tokens that a method before the encoder leaves; 0: all
+	NVis          int // visual tokens after the reduction; 0: all that are encoded
 	Text          int // other tokens in the prompt
 	Generated     int // tokens in the answer
 }
@@ -72,7 +73,9 @@ type Question struct {
 // Memory is the memory in bytes that a process needs for a question.
 type Memory struct {
 	Width, Height int // of the picture, in pixels
-	Tokens, Kept  int // visual tokens before and after the reduction
+	Tokens        int // visual tokens of the picture
+	Encoded       int // of them, tokens that a method before the encoder leaves
+	Kept          int // after the reduction
 	Prompt        int // rows of the decoder
 	Generated     int // tokens of the answer
 	Weights       int64

@@ -278,9 +278,9 @@ func newPictureReport(i *engine.ImageReport, groups bool) PictureReport {
 			Positions: "original", Calibrate: "off", Content: i.Content}
 	}
 	p := PictureReport{
-		Width: i.Width, Height: i.Height, Tokens: i.Tokens, Kept: i.Kept, Merged: i.Merged,
-		Mean: i.Mean(), Cache: Cache(i.Cache), Method: options.String(), Content: i.Content,
-		Reduction: i.Reduction, grids: i.Grids}
+		Width: i.Width, Height: i.Height, Tokens: i.Tokens, Encoded: i.Encoded, Kept: i.Kept,
+		Merged: i.Merged, Mean: i.Mean(), Cache: Cache(i.Cache), Method: options.String(),
+		Content: i.Content, Reduction: i.Reduction, grids: i.Grids}
 	p.Parameters, _ = json.Marshal(options) // numbers and names always encode
 	if groups {
 		p.addGroups(i)

@@ -64,6 +64,11 @@ func (m *Method) Require(restore bool) []Need {
 	return slices.Concat(m.Needs, m.NeedsPlain)
 }
 
+// TakesBudget reports whether a number of tokens can be asked of the method.
+func (m *Method) TakesBudget() bool {
+	return m.Name != "none" && !(m.Site == BeforeEncoder && m.Adaptive)
+}
+
 // writtenFrom applies to every published method.
 const writtenFrom = "Written from the paper and a description of the authors' code; none of that " +
 	"code is included, so Apache-2.0 applies."

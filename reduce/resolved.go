@@ -163,7 +163,9 @@ func (r Resolved) String() string {
 	}
 	last := FirstStage{r.NVis, r.Keep, r.Merge, r.Anchors, r.AnchorPool, r.Join}
 	if r.Restore && (last.merges() || r.First != nil) {
-		fmt.Fprintf(&b, ", merge-position %s", r.MergePosition)
+		if r.MergePosition != "" { // "" if kept tokens only count others
+			fmt.Fprintf(&b, ", merge-position %s", r.MergePosition)
+		}
 		if r.First != nil && r.First.merges() {
 			fmt.Fprintf(&b, ", first %s, then", r.First)
 		} else {

@@ -52,7 +52,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		"unknown command":         {[]string{"rum"}, `unknown command, got "rum", want eval|`},
 		"unknown with flags":      {[]string{"atention", "--image", "x"}, `unknown command, got "atention", want eval|`},
-		"unknown below":           {[]string{"bench", "kernals", "--m", "1"}, `unknown command, got "kernals", want kernels|methods|sequences, did you mean kernels?`},
+		"unknown below":           {[]string{"bench", "kernals", "--m", "1"}, `unknown command, got "kernals", want kernels|methods|sequences|pages, did you mean kernels?`},
 		"unknown subcommand":      {[]string{"inspect", "token"}, `want tokens|chat|image`},
 		"no subcommand":           {[]string{"eval"}, "eval: no command given"},
 		"seed without drawing":    {[]string{"trace", "-p", "?", "--out", "x", "--base", "grid", "--n-vis", "4", "--seed", "3"}, "--seed: has no use without --base random"},

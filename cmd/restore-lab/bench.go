@@ -130,7 +130,7 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 			return err
 		})
 	}
-	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a), newBenchSequences(a))
+	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a), newBenchSequences(a), newBenchPages(a))
 	return cmd
 }
 
@@ -364,16 +364,21 @@ type benchCell struct {
 	peers []peerTurn // per run, with --peer
 }
 
+// chooseEncoder sets the type of the encoder's weights, and returns why if the flags do not say it.
+func (b *bench) chooseEncoder() (why string) {
+	b.encoder = b.o.encoder
+	if b.encoder == "" && b.o.shape != "" {
+		b.encoder, why = model.EncoderDefault(kernel.InUse(), b.shape.Vision.Width, false)
+	}
+	return why
+}
+
 // run measures every plan in turn.
 func (b *bench) run(ctx context.Context, a *cli.App) (*benchJSON, error) {
 	limits := newMachineLimits(b.o.threads)
 	defer limits.close()
 	limits.sample()
-	b.encoder = b.o.encoder
-	why := ""
-	if b.encoder == "" && b.o.shape != "" {
-		b.encoder, why = model.EncoderDefault(kernel.InUse(), b.shape.Vision.Width, false)
-	}
+	why := b.chooseEncoder()
 	out := &benchJSON{
 		EncoderWhy: why,
 		Model:      b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
@@ -442,7 +447,7 @@ func (b *bench) measure(
 		if err != nil {
 			return nil, err
 		}
-		_, attention := m.Model().EncodeWork(px)
+		_, attention := m.Model().EncodeWork(px, 1)
 		for _, n := range b.budgets {
 			if n.count > warm.Before {
 				return nil,

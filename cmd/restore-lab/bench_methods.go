@@ -103,7 +103,11 @@ type methodCost struct {
 func (o *benchMethodsOptions) check() error {
 	all := cli.MethodNames()[1:]
 	if o.bases == nil {
-		o.bases = all
+		for _, m := range methods.Methods() {
+			if m.TakesBudget() {
+				o.bases = append(o.bases, m.Name)
+			}
+		}
 	}
 	for _, base := range o.bases {
 		if !slices.Contains(all, base) {

@@ -18,8 +18,7 @@ func TestBenchMethods(t *testing.T) {
 		"--json")
 	var j methodTimes
 	if err := json.Unmarshal([]byte(r.Out), &j); err != nil || r.Code != cli.ExitOK ||
-		!strings.HasPrefix(r.Err, "restore-lab: note: pixelprune: methods: n-vis: got 128") ||
-		strings.Count(r.Err, "\n") != 1 { // the other methods have a row
+		r.Err != "" {
 		t.Fatalf("exit %d, stderr %q, %v", r.Code, r.Err, err)
 	}
 	if j.Tokens != 576 || j.Width != 192 || j.NVis != 128 || !(j.Encoder > 0 && j.Decoder > 0) {

@@ -16,7 +16,6 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/reduce"
 )
 
 // Ensure that variants are compared with the reduction of the flags, over the same pictures.
@@ -93,7 +92,7 @@ func TestEvalAll(t *testing.T) {
 		if _, covered := methods.Grouping(m.Name); covered {
 			want = 3
 		}
-		if m.Site == reduce.BeforeEncoder && m.Adaptive { // it takes no budget
+		if !m.TakesBudget() {
 			want = 0
 		}
 		if seen[m.Name] != want {

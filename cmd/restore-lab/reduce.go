@@ -137,8 +137,8 @@ func (o *reduceOptions) run(a *cli.App) error {
 	}
 	kept, merged := r.Counts()
 	fmt.Fprintf(a.Err, "%s; %s\nselect %s, merge %s\nweighted Hausdorff distance %.4f\n",
-		cli.TokensLine(in.N, kept,
-			merged), r.Options, cli.Milliseconds(r.SelectTime), cli.Milliseconds(r.MergeTime), far)
+		cli.TokensLine(whole.N, in.N, kept, merged), r.Options, cli.Milliseconds(r.SelectTime),
+		cli.Milliseconds(r.MergeTime), far)
 	return nil
 }
 

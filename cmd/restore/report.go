@@ -36,10 +36,12 @@ func writeTable(w io.Writer, info *restore.Info, ans *restore.Answer, peak int64
 		if p.Cache != "" && p.Cache != restore.CacheNone {
 			why += fmt.Sprintf(", cache %s", p.Cache)
 		}
-		fmt.Fprintf(t, "%s\t%s%s\n", label, cli.TokensLine(p.Tokens, p.Kept, p.Merged), why)
+		fmt.Fprintf(t, "%s\t%s%s\n", label,
+			cli.TokensLine(p.Tokens, p.Encoded, p.Kept, p.Merged), why)
 	}
 	if len(ans.Pictures) > 1 {
-		fmt.Fprintf(t, "visual tokens\t%s\n", cli.TokensLine(all.Before, all.Kept, all.Merged))
+		fmt.Fprintf(t, "visual tokens\t%s\n",
+			cli.TokensLine(all.Before, all.Encoded, all.Kept, all.Merged))
 	}
 	if len(ans.Pictures) > 0 {
 		fmt.Fprintf(t, "method\t%s\n", ans.Pictures[0].Method)

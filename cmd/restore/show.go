@@ -36,6 +36,8 @@ func newShow(a *cli.App) *cobra.Command {
 	cli.ShowDefault(fs, "shape", "none")
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")
+	fs.IntVar(&f.encoded, "encoded", 0,
+		"if a method before the encoder leaves `N` of the visual tokens; 0 for all of them")
 	fs.StringVar(&f.picture, "picture", "672x672", "for a picture of this `size` in pixels")
 	fs.IntVar(&f.text, "text", 60, "for `N` tokens of text in the prompt")
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
@@ -163,15 +165,16 @@ func quantRows(list []quantSize, free int64) [][]string {
 
 // footprintFlags describe the question whose memory and time are predicted.
 type footprintFlags struct {
-	nVis, text, generated int
-	picture               string
-	width, height         int // parsed from picture
+	nVis, encoded, text, generated int
+	picture                        string
+	width, height                  int // parsed from picture
 }
 
 // question is the question with that many visual tokens.
 func (f *footprintFlags) question(nVis int) restore.Question {
 	return restore.Question{
-		Width: f.width, Height: f.height, NVis: nVis, Text: f.text, Generated: f.generated,
+		Width: f.width, Height: f.height, Encoded: f.encoded, NVis: nVis, Text: f.text,
+		Generated: f.generated,
 	}
 }
 
@@ -184,7 +187,7 @@ func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory,
 	}
 	if !asked {
 		all, err := m.PredictMemory(f.question(0))
-		if err != nil || all.Tokens < f.nVis {
+		if err != nil || all.Encoded < f.nVis {
 			return all, err
 		}
 	}
@@ -197,6 +200,10 @@ func memoryRows(f *restore.Memory) [][]string {
 		return nil
 	}
 	mb := func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }
+	encoded := ""
+	if f.Encoded < f.Tokens {
+		encoded = fmt.Sprintf("%d encoded ones of ", f.Encoded)
+	}
 	return [][]string{
 		{
 			"memory at peak",
@@ -206,8 +213,8 @@ func memoryRows(f *restore.Memory) [][]string {
 		{
 			"",
 			fmt.Sprintf(
-				"with a picture of %d x %d, %d of its %d tokens, %d of text and %d in the answer",
-				f.Width, f.Height, f.Kept, f.Tokens, f.Prompt-f.Kept, f.Generated)}}
+				"with a picture of %d x %d, %d of %sits %d tokens, %d of text and %d in the answer",
+				f.Width, f.Height, f.Kept, encoded, f.Tokens, f.Prompt-f.Kept, f.Generated)}}
 }
 
 // infoRows formats a model's description, one name and value per row.

@@ -35,10 +35,26 @@ func TestShowShape(t *testing.T) {
 			}
 		}
 	}
-	r := commandLine("show", "--shape", "llava-1.5-7b")
+	r := commandLine("show", "--shape", "qwen2.5-vl-3b", "--encoded", "144", "--json")
+	var part, whole shown
+	if err := json.Unmarshal([]byte(r.Out), &part); r.Code != cli.ExitOK || err != nil ||
+		part.Memory.Tokens != 576 || part.Memory.Encoded != 144 || part.Memory.Kept != 64 {
+		t.Errorf("a quarter encoded: exit code %d, %q, %v, %+v", r.Code, r.Err, err, part.Memory)
+	}
+	r = commandLine("show", "--shape", "qwen2.5-vl-3b", "--json")
+	if err := json.Unmarshal([]byte(r.Out), &whole); err != nil ||
+		!(part.Memory.Encoder < whole.Memory.Encoder) ||
+		!(part.Quants[0].Seconds.Encode < 0.3*whole.Quants[0].Seconds.Encode) {
+		t.Errorf("a quarter encoded: %+v, %v, all: %+v", part.Memory, err, whole.Memory)
+	}
+	r = commandLine("show", "--shape", "llava-1.5-7b")
 	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "none, a shape alone") ||
 		!strings.Contains(r.Out, "at --quant q4") || strings.Contains(r.Out, "Model card") {
 		t.Errorf("exit code %d, %s%s", r.Code, r.Out, r.Err)
+	}
+	r = commandLine("show", "--shape", "llava-1.5-7b", "--encoded", "64")
+	if r.Code == cli.ExitOK || !strings.Contains(r.Err, "encoded: got 64 of the picture's 576") {
+		t.Errorf("an encoder that needs all patches: exit code %d, %q", r.Code, r.Err)
 	}
 	for args, want := range map[string]string{
 		"-m x":              "--shape and --model: both given, got llava-1.5-7b and x",

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -22,6 +23,7 @@ type ImageExtension struct {
 	Width      int             `json:"width"`
 	Height     int             `json:"height"`
 	Tokens     int             `json:"tokens"`
+	Encoded    int             `json:"encoded,omitempty"` // as in VisualTokens
 	Kept       int             `json:"kept"`
 	Merged     int             `json:"merged"`
 	Mean       float64         `json:"mean,omitempty"` // as in VisualTokens
@@ -47,16 +49,29 @@ type gridFields struct {
 // VisualTokens counts the visual tokens of a request. Kept and Merged are those after the last
 // layer.
 type VisualTokens struct {
-	Before int     `json:"before"`
-	Kept   int     `json:"kept"`
-	Merged int     `json:"merged"`
-	Mean   float64 `json:"mean,omitempty"` // that enter a layer, if layers differ; else 0
+	Before int `json:"before"`
+	// those that a method before the encoder left, if it left out any; else 0
+	Encoded int     `json:"encoded,omitempty"`
+	Kept    int     `json:"kept"`
+	Merged  int     `json:"merged"`
+	Mean    float64 `json:"mean,omitempty"` // that enter a layer, if layers differ; else 0
+}
+
+// pruned returns how many of a picture's tokens were encoded, 0 if all were.
+func pruned(p *restore.PictureReport) int {
+	if p.Encoded == p.Tokens {
+		return 0
+	}
+	return p.Encoded
 }
 
 // Add counts a picture.
 func (v *VisualTokens) Add(p *restore.PictureReport) {
 	if p.Mean > 0 || v.Mean > 0 {
 		v.Mean = v.Read() + p.Read()
+	}
+	if n := pruned(p); n > 0 || v.Encoded > 0 {
+		v.Encoded = cmp.Or(v.Encoded, v.Before) + cmp.Or(n, p.Tokens)
 	}
 	v.Before, v.Kept, v.Merged = v.Before+p.Tokens, v.Kept+p.Kept, v.Merged+p.Merged
 }
@@ -78,8 +93,8 @@ func (c *Call) Extend(a *restore.Answer) *Extension {
 	for i := range a.Pictures {
 		p := &a.Pictures[i]
 		x := ImageExtension{Index: i, Width: p.Width, Height: p.Height, Tokens: p.Tokens,
-			Kept: p.Kept, Merged: p.Merged, Mean: p.Mean, Cache: p.Cache, Method: p.Method,
-			Parameters: p.Parameters}
+			Encoded: pruned(p), Kept: p.Kept, Merged: p.Merged, Mean: p.Mean, Cache: p.Cache,
+			Method: p.Method, Parameters: p.Parameters}
 		if x.Parameters == nil {
 			x.Parameters = json.RawMessage("null")
 		}
@@ -106,8 +121,9 @@ func Report(e *Extension, t *Timings) *restore.Answer {
 	a := &restore.Answer{Worker: e.Worker}
 	for _, x := range e.Images {
 		a.Pictures = append(a.Pictures, restore.PictureReport{Width: x.Width, Height: x.Height,
-			Tokens: x.Tokens, Kept: x.Kept, Merged: x.Merged, Mean: x.Mean, Cache: x.Cache,
-			Method: x.Method, Parameters: x.Parameters})
+			Tokens: x.Tokens, Encoded: cmp.Or(x.Encoded, x.Tokens), Kept: x.Kept,
+			Merged: x.Merged, Mean: x.Mean, Cache: x.Cache, Method: x.Method,
+			Parameters: x.Parameters})
 	}
 	if t == nil {
 		return a

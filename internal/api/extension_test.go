@@ -7,8 +7,8 @@ import (
 	"github.com/restore-vlm/restore"
 )
 
-// Ensure that the mean over layers is reported where layers read different rows, and then counts
-// all pictures.
+// Ensure that the mean over layers is reported where layers read different rows, and the number of
+// encoded tokens where some were left out, and that each then counts all pictures.
 func TestVisualTokens(t *testing.T) {
 	for _, c := range []struct {
 		pictures []restore.PictureReport
@@ -22,6 +22,13 @@ func TestVisualTokens(t *testing.T) {
 				{Tokens: 9, Kept: 9},
 			},
 			`{"before":1161,"kept":17,"merged":32,"mean":57}`,
+		},
+		{
+			[]restore.PictureReport{
+				{Tokens: 9, Encoded: 9, Kept: 9}, {Tokens: 576, Encoded: 200, Kept: 8, Merged: 8},
+				{Tokens: 16, Encoded: 16, Kept: 4},
+			},
+			`{"before":601,"encoded":225,"kept":21,"merged":8}`,
 		},
 	} {
 		r, read := newCall().Extend(&restore.Answer{Pictures: c.pictures}), 0.

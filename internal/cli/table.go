@@ -17,12 +17,20 @@ func Seconds(v float64) string {
 	return fmt.Sprintf("%.2f s", v)
 }
 
-// TokensLine formats counts, as in "576 -> 32 kept + 32 merged" or "576, not reduced".
-func TokensLine(before, kept, merged int) string {
-	if merged == 0 && kept == before {
-		return fmt.Sprintf("%d, not reduced", before)
+// TokensLine formats counts, as in "576 -> 32 kept + 32 merged" or "576, not reduced". encoded are
+// those that a method before the encoder left, before or 0 if there was none.
+func TokensLine(before, encoded, kept, merged int) string {
+	text := fmt.Sprint(before)
+	if encoded > 0 && encoded < before {
+		text += fmt.Sprintf(" -> %d encoded", encoded)
+		before = encoded
+	} else if merged == 0 && kept == before {
+		return text + ", not reduced"
 	}
-	return fmt.Sprintf("%d -> %d kept + %d merged", before, kept, merged)
+	if merged == 0 && kept == before {
+		return text
+	}
+	return text + fmt.Sprintf(" -> %d kept + %d merged", kept, merged)
 }
 
 // Milliseconds formats a duration in milliseconds with three significant digits, short ones in

@@ -39,8 +39,7 @@ func Settings(
 	check func(*restore.Reduction) error, bases []string, budgets []int,
 ) (use []Setting, refused []Refusal) {
 	for _, method := range methods.Methods() {
-		noBudget := method.Site == reduce.BeforeEncoder && method.Adaptive
-		if method.Name == "none" || bases == nil && noBudget ||
+		if method.Name == "none" || bases == nil && !method.TakesBudget() ||
 			bases != nil && !slices.Contains(bases, method.Name) {
 			continue
 		}

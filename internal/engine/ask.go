@@ -344,11 +344,23 @@ func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error 
 // prompt has.
 func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue, all int) error {
 	if req.Encoded != nil {
+		before, err := methods.NewBefore(&req.Reduce)
+		if err != nil {
+			return err
+		}
 		for i, v := range req.Encoded.visuals {
-			p := &picture{
-				image: req.Encoded.images[i], visual: v, prepared: req.Encoded.prepared[i],
-				index: i,
+			r := req.Encoded.pictures[i]
+			if before != nil {
+				im := *r.image
+				im.key, im.before, r.image = beforeKey(im.key, before), before, &im
+				if err := e.leaveOut(&r, before); err != nil {
+					return err
+				}
+				if r.shape.Pruned != nil {
+					v = nil // it saw all tokens
+				}
 			}
+			p := &picture{image: r.image, visual: v, prepared: r.prepared, rgb: r.rgb, index: i}
 			d.pics = append(d.pics, p)
 			if err := e.resolve(p, &req.Reduce, req); err != nil {
 				return err
@@ -399,7 +411,11 @@ func (e *Engine) picture(
 	if err := e.takesPictures(); err != nil {
 		return nil, err
 	}
-	start, as := time.Now(), e.as(m.key(), at.all)
+	before, err := methods.NewBefore(o)
+	if err != nil {
+		return nil, err
+	}
+	start, as := time.Now(), e.as(m.key(), at.all, before)
 	p, done := &picture{source: m, index: at.index}, false
 	defer func() {
 		if !done {
@@ -430,7 +446,7 @@ func (e *Engine) picture(
 	if err != nil {
 		return nil, err
 	}
-	p.image, p.prepared = made[0].image, made[0].prepared
+	p.image, p.prepared, p.rgb = made[0].image, made[0].prepared, made[0].rgb
 	p.spent.prepare = max(0, time.Since(start)-p.shared.waited)
 	if !known {
 		if !req.NoCache {
@@ -446,6 +462,15 @@ func (e *Engine) picture(
 
 // resolve plans how p is reduced and takes p's entry in the feature cache.
 func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err error) {
+	if p.shape.Video { // which is prepared in one way only
+		b, err := methods.NewBefore(o)
+		if b != nil {
+			err = e.leaveOut(&ready{image: p.image, prepared: p.prepared}, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if p.planned, err = e.plan(p.shape, *o); err != nil {
 		return err
 	}
@@ -547,19 +572,16 @@ func (e *Engine) withoutEnds() []uint64 {
 // Encoded holds pictures that were encoded once, with every by-product that a method may read, so
 // that requests with different reductions share the work.
 type Encoded struct {
-	images   []*image
-	prepared []model.Picture
+	pictures []ready
 	visuals  []*model.Visual // nil for a picture that is not encoded yet
 }
 
 // Len returns the number of pictures.
-func (s *Encoded) Len() int { return len(s.prepared) }
+func (s *Encoded) Len() int { return len(s.pictures) }
 
 // Picture returns the i-th picture only.
 func (s *Encoded) Picture(i int) *Encoded {
-	return &Encoded{
-		images: s.images[i : i+1], prepared: s.prepared[i : i+1], visuals: s.visuals[i : i+1],
-	}
+	return &Encoded{pictures: s.pictures[i : i+1], visuals: s.visuals[i : i+1]}
 }
 
 // Encode prepares and encodes pictures.
@@ -569,14 +591,13 @@ func (e *Engine) Encode(ctx context.Context, pics []*Image) (*Encoded, error) {
 	}
 	out, shared := &Encoded{}, make([]*preparation, len(pics))
 	for i, m := range pics {
-		shared[i] = e.shareOf(m, e.as(m.key(), len(pics)), "")
+		shared[i] = e.shareOf(m, e.as(m.key(), len(pics), nil), "")
 		defer e.unshare(shared[i])
 		made, err := shared[i].wait(ctx, i)
 		if err != nil {
 			return nil, err
 		}
-		out.images = append(out.images, made[0].image)
-		out.prepared = append(out.prepared, made[0].prepared)
+		out.pictures = append(out.pictures, made[0])
 	}
 	return out, e.Do(ctx, func(r *model.Run) error {
 		for _, s := range shared {

@@ -49,7 +49,7 @@ func TestFootprintOfBuffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := r.Bytes()+4*int64(len(v[0].X)), e.m.EncodeBytes(px)
+		got, want := r.Bytes()+4*int64(len(v[0].X)), e.m.EncodeBytes(px, 1)
 		// the prediction includes copied results and a product's input
 		if ratio := float64(want) / float64(got); !(ratio >= 0.95 && ratio <= 1.6) {
 			t.Errorf("%q: encoder takes %d bytes, predicted %d", name, got, want)

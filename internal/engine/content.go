@@ -113,6 +113,7 @@ type image struct {
 	frames        []imageproc.Frame // the parts of the picture that its grids cover
 	width, height int               // pixels; 0 for a video
 	several       bool              // prepared as one of several pictures of a prompt
+	before        *methods.Before   // what was left out before the encoder; nil: nothing
 }
 
 // pictureError adds the picture's index in the request to err. fault is used if err is not a
@@ -186,6 +187,7 @@ type picture struct {
 	video    *imageproc.Video
 	moment   int           // index in the video, if its moments are pictures of their own
 	prepared model.Picture // not encoded yet; nil if it need not be
+	rgb      []byte        // of prepared; see ready
 	shared   *preparation  // that made prepared, for this request and others; nil: none
 	visual   *model.Visual // an earlier encoding of it; nil: none
 	deep     [][]float32   // Visual.Deep of the picture as it is being reduced

@@ -184,12 +184,12 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 		case p.video != nil:
 			made, err = e.prepare(ctx, e.videoTask(p.video), 0)
 		default:
-			made, err = e.prepare(ctx, e.imageTask(p.source, way{p.key, p.several}), i)
+			made, err = e.prepare(ctx, e.imageTask(p.source, way{p.key, p.several, p.before}), i)
 		}
 		if err != nil {
 			return err
 		}
-		p.prepared = made[p.moment].prepared
+		p.prepared, p.rgb = made[p.moment].prepared, made[p.moment].rgb
 		p.spent.prepare = time.Since(start)
 	}
 	return nil

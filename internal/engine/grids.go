@@ -8,7 +8,7 @@ import (
 // grids returns the positions on the picture of its reduced tokens, or of all tokens if it was not
 // reduced.
 func (p *picture) grids() []imageproc.Grid {
-	v := p.shape
+	v := p.shape.Unpruned()
 	if v.Views != nil {
 		return p.viewGrids()
 	}

@@ -376,7 +376,7 @@ func TestOneVisionMethods(t *testing.T) {
 	refused := map[string]string{
 		"tome": "no class token", "flowcut": "no class token", "prumerge": "class token",
 		"prumerge-plus": "class token", "downsample": "", "fitprune": "recipe",
-		"pixelprune": "cannot leave out tokens",
+		"pixelprune": "needs all patches",
 	}
 	for _, prompt := range []string{"huge", "video"} {
 		in := reference(t, "llava-onevision-tied-tiny", prompt)

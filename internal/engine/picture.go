@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -23,6 +22,7 @@ type planned struct {
 	site  reduce.Site
 	draws bool // the choice depends on a seed
 	small bool // the method reads the picture encoded at a smaller size
+	sees  bool // the method reads the picture's pixels
 
 	// late is set for a budget by content, which is computed from the encoded picture: the options
 	// to resolve then. Until then, plan has the largest possible budget.
@@ -34,7 +34,7 @@ func (p *picture) whole() bool {
 	switch o := &p.plan.Resolved; {
 	case p.tokens != nil:
 		return p.tokens.reduction == nil
-	case p.late != nil || o.First != nil:
+	case p.late != nil || o.First != nil || p.shape.Pruned != nil:
 		return false
 	default:
 		return o.Base == "none" || o.NVis == o.N || len(o.Stages) > 0
@@ -109,11 +109,9 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	if err != nil {
 		return p, err
 	}
-	if b, err := methods.NewBefore(&o); b != nil || err != nil {
-		return p, cmp.Or(err, cannot(o.Base, "this model's encoder cannot leave out tokens"))
-	}
 	p.site, p.draws = m.Site, m.Draws
 	p.need, p.small = needs(&m, o.Restore)
+	p.sees = m.Site == reduce.AfterEncoder && slices.Contains(m.Require(o.Restore), reduce.Pixels)
 	if s.NoClass && p.need.Last {
 		return p, cannot(o.Base, "it reads the class token of the encoder's last layer, and "+
 			"this model's encoder has no class token")
@@ -146,8 +144,16 @@ func (e *Engine) facts(s *model.Shape) methods.Facts {
 		Tokens: s.N, GridH: s.GridH, GridW: s.GridW,
 		NoClass: s.NoClass, Newlines: s.Views != nil, Axes: s.Pos != nil,
 		Layers: e.shape.Layers, EncoderBlocks: s.Blocks, EncoderDepth: s.Depth,
-		Recipe: e.recipe, Budgets: e.budgets,
+		Recipe: e.recipe, Budgets: e.budgets, Pruned: pruned(s),
 	}
+}
+
+// pruned tells which tokens of a picture of shape s were left out before the encoder.
+func pruned(s *model.Shape) *reduce.Pruned {
+	if s.Pruned == nil {
+		return nil
+	}
+	return s.Pruned.Pruned
 }
 
 // settle plans p, whose budget depends on gains.
@@ -237,8 +243,11 @@ func (e *Engine) deepen(p *picture, f *features) {
 	h, rows := e.shape.Hidden, f.reduction.Rows
 	mixes := make([]nn.Mix, len(rows))
 	for i := range rows {
-		if mixes[i].From = rows[i].Members; p.small {
+		switch mixes[i].From = rows[i].Members; {
+		case p.small:
 			mixes[i].From = []int32{int32(i)} // a row of the smaller picture
+		case p.shape.Pruned != nil:
+			mixes[i].From = p.shape.Pruned.Encoded(rows[i].Members)
 		}
 	}
 	x := make([]float32, (1+len(levels))*len(rows)*h)
@@ -282,6 +291,13 @@ func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err erro
 		if err != nil {
 			return nil, err
 		}
+	}
+	if p.sees {
+		if p.rgb == nil {
+			return nil, cannot(p.plan.Base, "it reads pixels, which this model's picture "+
+				"processor does not keep")
+		}
+		show(in, p.rgb)
 	}
 	in.Seed = int64(p.index)
 	return in, nil

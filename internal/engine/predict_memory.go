@@ -1,17 +1,21 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/machine"
+	"github.com/restore-vlm/restore/internal/model"
 )
 
 // Footprint is the memory in bytes that a question about one picture takes.
 type Footprint struct {
 	Width, Height int // of the picture, in pixels
-	Tokens, Kept  int // visual tokens before and after the reduction
+	Tokens        int // visual tokens of the picture
+	Encoded       int // of them, tokens that a method before the encoder leaves
+	Kept          int // after the reduction
 	Prompt        int // rows of the decoder
 	Generated     int // tokens of the answer
 	Weights       int64
@@ -25,7 +29,8 @@ type Footprint struct {
 // Question describes a question about one picture as far as its cost depends on it.
 type Question struct {
 	Width, Height int // of the picture, in pixels
-	NVis          int // visual tokens after the reduction, 0 for all
+	Encoded       int // visual tokens that a method before the encoder leaves, 0 for all
+	NVis          int // visual tokens after the reduction, 0 for all that are encoded
 	Text          int // other tokens in the prompt
 	Generated     int // tokens in the answer
 }
@@ -43,12 +48,15 @@ func (e *Engine) PredictMemory(s Question) (*Footprint, error) {
 		return nil, err
 	}
 	f := &Footprint{
-		Width: s.Width, Height: s.Height, Tokens: q.tokens, Kept: q.kept, Prompt: q.prompt,
-		Generated: s.Generated, Program: program}
+		Width: s.Width, Height: s.Height, Tokens: q.tokens, Encoded: q.encoded, Kept: q.kept,
+		Prompt: q.prompt, Generated: s.Generated, Program: program}
 	shape, rows := e.m.Decoder().Shape(), min(f.Prompt, prefillChunk)
 	f.Weights, _ = e.ck.Resident()
 	f.Cache = e.shape.CacheBytes(f.Prompt+s.Generated, e.half)
-	f.Encoder = e.m.EncodeBytes(q.px) + 4*int64(len(q.px.Data))
+	f.Encoder = e.m.EncodeBytes(q.px, q.share()) + 4*int64(len(q.px.Data))
+	if q.encoded < q.tokens { // their pixel values are copied
+		f.Encoder += int64(q.share() * 4 * float64(len(q.px.Data)))
+	}
 	f.Decoder = shape.ForwardBytes(rows) +
 		kernel.WorkBytes(e.decoderFormat(), rows, max(shape.MLP, shape.Hidden)) +
 		8*int64(f.Prompt)*int64(shape.Hidden) + 4*int64(shape.Vocab)
@@ -58,9 +66,12 @@ func (e *Engine) PredictMemory(s Question) (*Footprint, error) {
 
 // sized is a question's picture and its number of rows.
 type sized struct {
-	px                   *imageproc.Pixels
-	tokens, kept, prompt int
+	px                            *imageproc.Pixels
+	tokens, encoded, kept, prompt int
 }
+
+// share is the part of the picture's patches that are encoded.
+func (q *sized) share() float64 { return float64(q.encoded) / float64(q.tokens) }
 
 // sizeOf checks a question and returns its sizes.
 func (e *Engine) sizeOf(s Question) (*sized, error) {
@@ -81,14 +92,26 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &sized{px: px, tokens: pics[0].Shape().N, kept: s.NVis}
-	if s.NVis == 0 {
-		q.kept = q.tokens
+	q := &sized{px: px, tokens: pics[0].Shape().N}
+	if q.encoded, err = part("encoded", s.Encoded, q.tokens); err != nil {
+		return nil, err
 	}
-	if q.kept < 0 || q.kept > q.tokens {
-		return nil, fmt.Errorf("engine: predict: n-vis: got %d, want 1 to the picture's %d tokens",
-			s.NVis, q.tokens)
+	if _, ok := pics[0].(model.Divisible); !ok && q.encoded < q.tokens {
+		return nil, fmt.Errorf("engine: predict: encoded: got %d of the picture's %d tokens, and "+
+			"this model's encoder needs all", s.Encoded, q.tokens)
+	}
+	if q.kept, err = part("n-vis", s.NVis, q.encoded); err != nil {
+		return nil, err
 	}
 	q.prompt = s.Text + q.kept
 	return q, nil
+}
+
+// part checks a number of a picture's tokens; 0 means all.
+func part(name string, n, all int) (int, error) {
+	if n < 0 || n > all {
+		return 0, fmt.Errorf("engine: predict: %s: got %d, want 1 to the picture's %d tokens", name,
+			n, all)
+	}
+	return cmp.Or(n, all), nil
 }

@@ -33,7 +33,7 @@ func (e *Engine) PredictTimes(
 	shape := e.m.Decoder().Shape()
 	var t Times
 	hidden, layers := shape.Hidden, float64(shape.Layers)
-	rows, attention := e.m.EncodeWork(q.px)
+	rows, attention := e.m.EncodeWork(q.px, q.share())
 	for _, p := range source.Products() {
 		f := nn.FormatOf(p.Type)
 		switch {
@@ -61,8 +61,8 @@ func (e *Engine) PredictTimes(
 	cache := float64(e.shape.CacheBytes(q.prompt+question.Generated/2, e.half))
 	t.Token += cache/s.Read + elements
 	t.First = t.Encode + t.Prefill
-	if q.kept < q.tokens { // every token is compared with every other
-		t.First += s.Product(kernel.F32, q.tokens, q.tokens, hidden)
+	if q.kept < q.encoded { // every token is compared with every other
+		t.First += s.Product(kernel.F32, q.encoded, q.encoded, hidden)
 	}
 	return &t, nil
 }

@@ -149,7 +149,7 @@ func (c *prefixCache) keep(p *prefix) {
 	for i := range p.units {
 		if pic := p.units[i].pic; pic != nil {
 			bare := *pic
-			bare.prepared, bare.visual = nil, nil
+			bare.prepared, bare.rgb, bare.visual = nil, nil, nil
 			bare.entry, bare.shared = nil, nil
 			if bare.tokens != nil {
 				bare.tokens = bare.tokens.bare()

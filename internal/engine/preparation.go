@@ -3,6 +3,7 @@ package engine
 import (
 	recent "container/list"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // sizes are classes of pictures. Each class has its own limit, in order of arrival, so that a small
@@ -53,7 +56,8 @@ func (r *room) enter(ctx context.Context, n int64) (leave func(), err error) {
 type ready struct {
 	*image
 	prepared model.Picture
-	bytes    int64 // of its pixel values
+	bytes    int64  // of its pixel values
+	rgb      []byte // see imageproc.Pixels; nil once methods before the encoder have read it
 }
 
 // preparation makes the pixel values of a picture or a video on a goroutine of its own, for one
@@ -195,7 +199,7 @@ func (s *preparation) bytes() int64 {
 	for _, level := range v.Deep {
 		n += len(level)
 	}
-	return s.pics[0].bytes + 4*int64(n)
+	return s.pics[0].bytes + int64(len(s.pics[0].rgb)) + 4*int64(n)
 }
 
 // encode returns the encoding of the picture with everything that methods read. Only the device's
@@ -236,14 +240,64 @@ func (e *Engine) prepare(ctx context.Context, t task, i int) ([]ready, error) {
 type way struct {
 	key     Key // of the picture so prepared
 	several bool
+	before  *methods.Before // leaves out tokens; nil: nothing does
 }
 
 // as returns how the picture with that key is prepared in a prompt with pictures pictures.
-func (e *Engine) as(key Key, pictures int) way {
-	if pictures < 2 || e.several == nil {
-		return way{key, false}
+func (e *Engine) as(key Key, pictures int, before *methods.Before) way {
+	w := way{beforeKey(key, before), pictures > 1 && e.several != nil, before}
+	if w.several {
+		w.key = keyOf(w.key[:], []byte("one of several"))
 	}
-	return way{keyOf(key[:], []byte("one of several")), true}
+	return w
+}
+
+// beforeKey is the key of a picture after a method before the encoder.
+func beforeKey(key Key, b *methods.Before) Key {
+	if b == nil {
+		return key
+	}
+	values, _ := json.Marshal(b.Values()) // names, numbers and texts
+	return keyOf(key[:], []byte("before"), []byte(b.Name()), values)
+}
+
+// leaveOut leaves out the tokens of r that b does not let the encoder see.
+func (e *Engine) leaveOut(r *ready, b *methods.Before) error {
+	s := r.shape
+	d, ok := r.prepared.(model.Divisible)
+	switch {
+	case !ok:
+		return cannotBefore(b, "this model's encoder needs all patches of a picture; what it "+
+			"would see without some of them is not defined")
+	case s.Video:
+		return cannotBefore(b, "only one frame is compared, and this is a video")
+	case r.rgb == nil:
+		return cannotBefore(b, "it compares pixels, and only pixel values are given")
+	}
+	in := &reduce.Input{N: s.N, GridH: s.GridH, GridW: s.GridW}
+	show(in, r.rgb)
+	p, err := b.Choose(in)
+	if err != nil {
+		return err
+	}
+	if len(p.Kept) < p.N {
+		r.shape = s.Only(p)
+		r.prepared = d.Only(r.shape, b.LogSizes(p))
+		r.bytes = r.bytes * int64(len(p.Kept)) / int64(p.N)
+	}
+	return nil
+}
+
+// show sets the pixels of in, whose tokens are a whole grid.
+func show(in *reduce.Input, rgb []byte) {
+	in.Pixels, in.Cell = rgb, int(math.Sqrt(float64(len(rgb)/3/in.N)))
+}
+
+// cannotBefore returns the error for a picture of which b cannot leave out tokens.
+func cannotBefore(b *methods.Before, why string) error {
+	return fmt.Errorf("engine: %w", &errs.OptionError{
+		Name: b.Option, Got: b.Name(), Want: "another method", Why: why, Fault: errs.Conflict,
+	})
 }
 
 // imageTask makes the pixel values of a picture.
@@ -266,7 +320,13 @@ func (e *Engine) imageTask(m *Image, as way) task {
 			return nil, err
 		}
 		made[0].width, made[0].height = pic.Width, pic.Height
-		made[0].several = as.several
+		made[0].several, made[0].before = as.several, as.before
+		if as.before != nil {
+			if err := e.leaveOut(&made[0], as.before); err != nil {
+				return nil, err
+			}
+			made[0].rgb = nil
+		}
 		return made, nil
 	}}
 }
@@ -317,7 +377,10 @@ func (e *Engine) described(px *imageproc.Pixels, key Key) ([]ready, error) {
 		if i > 0 {
 			im.key = keyOf(key[:], fmt.Append(nil, "moment ", i))
 		}
-		out[i] = ready{im, p, int64(4 * len(px.Data) / len(pics))}
+		out[i] = ready{image: im, prepared: p, bytes: int64(4 * len(px.Data) / len(pics))}
+		if i < len(px.RGB) {
+			out[i].rgb = px.RGB[i]
+		}
 	}
 	return out, nil
 }

@@ -59,7 +59,8 @@ func (p *Prompt) IDs() []int64 {
 		case u.pic.shape.Video:
 			ids = append(ids, slices.Repeat([]int64{int64(m.VideoToken())}, u.pic.shape.N)...)
 		default:
-			ids = append(ids, slices.Repeat([]int64{int64(m.ImageToken())}, u.pic.shape.N)...)
+			n := u.pic.shape.Unpruned().N
+			ids = append(ids, slices.Repeat([]int64{int64(m.ImageToken())}, n)...)
 		}
 	}
 	return ids
@@ -186,11 +187,16 @@ func (p *Prompt) Free() {
 	}
 }
 
-// Prepared returns pictures that are encoded when a request reads them.
-func (e *Engine) Prepared(pics []model.Picture) *Encoded {
-	out := &Encoded{prepared: pics, visuals: make([]*model.Visual, len(pics))}
-	for _, p := range pics {
-		out.images = append(out.images, &image{shape: p.Shape()})
+// Prepared returns pictures that are encoded when a request reads them. rgb are the pictures'
+// bytes as in imageproc.Pixels, nil if not known.
+func (e *Engine) Prepared(pics []model.Picture, rgb [][]byte) *Encoded {
+	out := &Encoded{visuals: make([]*model.Visual, len(pics))}
+	for i, p := range pics {
+		r := ready{image: &image{shape: p.Shape()}, prepared: p}
+		if i < len(rgb) {
+			r.rgb = rgb[i]
+		}
+		out.pictures = append(out.pictures, r)
 	}
 	return out
 }

@@ -203,8 +203,7 @@ func TestQwen3Methods(t *testing.T) {
 	text := plain["embeds"].Shape[0] - tokens
 	refused := map[string]string{
 		"tome": "no such method", "flowcut": "no such method", "prumerge": "class token",
-		"prumerge-plus": "class token", "fitprune": "recipe",
-		"pixelprune": "cannot leave out tokens",
+		"prumerge-plus": "class token", "fitprune": "recipe", "pixelprune": "only pixel values",
 	}
 	for _, m := range methods.Methods()[1:] { // not "none"
 		for _, on := range []bool{false, true} {

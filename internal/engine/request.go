@@ -180,6 +180,7 @@ const (
 type ImageReport struct {
 	Width, Height int // pixels, of the upright picture; 0 for a video
 	Tokens        int // before reduction
+	Encoded       int // of them, tokens that a method before the encoder left; Tokens without one
 	Kept, Merged  int
 	Options       reduce.Resolved
 	Reduction     *reduce.Reduction // nil when every token was read
@@ -208,11 +209,12 @@ func (i *ImageReport) Read() float64 {
 
 func (r *Report) add(p *picture) {
 	i := ImageReport{
-		Width: p.width, Height: p.height, Tokens: p.shape.N, Kept: p.shape.N,
+		Width: p.width, Height: p.height, Tokens: p.shape.Unpruned().N, Encoded: p.shape.N,
+		Kept:    p.shape.N,
 		Options: p.plan.Resolved, Reduction: p.reduced(), Grids: p.grids(), Cache: p.from,
 	}
-	// other plans share f without a reduction, or as the first of two stages
-	if f := p.tokens; f != nil && f.reduction != nil && p.plan.First == nil {
+	// other plans share f without a reduction, or as what happens before the decoder
+	if f := p.tokens; f != nil && f.reduction != nil && p.plan.BeforeDecoder() == p.plan {
 		i.Options = f.options
 	}
 	i.Content = i.Options.Content

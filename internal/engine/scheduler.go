@@ -560,7 +560,7 @@ func (d *scheduler) features(p *picture) error {
 		return err
 	}
 	p.got(f)
-	p.from, p.prepared = FromNothing, nil
+	p.from, p.prepared, p.rgb = FromNothing, nil, nil
 	if p.entry != nil {
 		c.put(p.entry, f)
 		d.e.save(p.entry.key, f)

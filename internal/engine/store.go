@@ -78,7 +78,8 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.plan, f.gains, whole = plan, h.Gains, plan.NVis == plan.N
+		f.plan, f.gains = plan, h.Gains
+		whole = plan.NVis == plan.N && p.shape.Pruned == nil
 	}
 	plan = plan.BeforeDecoder()
 	if h.Reduced == whole || p.late != nil && h.Reduced && h.NVis != plan.NVis ||
@@ -95,6 +96,9 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 	f.options.NVis, f.options.Keep, f.options.Merge = h.NVis, h.Keep, h.Merge
 	r := &reduce.Reduction{
 		Options: f.options, N: plan.N, Width: width, Features: f.x[:h.Rows*width], Scores: h.Scores,
+	}
+	if p.shape.Pruned != nil {
+		r.N = p.shape.Pruned.N
 	}
 	r.Rows, r.Group = h.Tokens, slices.Repeat([]int32{-1}, r.N)
 	for i := range r.Rows {

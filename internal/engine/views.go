@@ -58,7 +58,7 @@ func (p *picture) input(v *model.Visual) *reduce.Input {
 	in := &reduce.Input{
 		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, NoClass: v.NoClass,
 		Heads: v.Heads, ClsAttn: v.ClsAttn, Cv: v.Cv, Hidden: v.Hidden, KeyDim: v.KeyDim,
-		Keys: v.Keys, LastQuery: v.LastQuery, LastKeys: v.LastKeys,
+		Keys: v.Keys, LastQuery: v.LastQuery, LastKeys: v.LastKeys, Pruned: pruned(v.Shape),
 	}
 	var rows []int32 // rows of the encoder: the class token's, then each token's; nil: all in order
 	switch l := p.list; {
@@ -125,9 +125,9 @@ func (l *list) parts(v *model.Visual) []reduce.View {
 
 // place returns the position of a row of a reduced picture that begins at start.
 func (p *picture) place(start float64, row *reduce.Row) nn.Pos {
-	pos := p.at(start, row.Position)
+	pos, all := p.at(start, row.Position), p.shape.Unpruned().Pos
 	for axis := range pos {
-		if v, ok := p.plan.Along(row, func(t int32) float64 { return p.shape.Pos[t][axis] }); ok {
+		if v, ok := p.plan.Along(row, func(t int32) float64 { return all[t][axis] }); ok {
 			pos[axis] = start + v
 		}
 	}
@@ -137,7 +137,7 @@ func (p *picture) place(start float64, row *reduce.Row) nn.Pos {
 // at returns the position of place i in a reduced picture that begins at start.
 func (p *picture) at(start, i float64) nn.Pos {
 	if p.list == nil || p.list.places == nil {
-		return p.shape.At(start, i)
+		return p.shape.Unpruned().At(start, i)
 	}
 	lo := int(i)
 	a, b := p.list.places[lo], p.list.places[min(lo+1, len(p.list.places)-1)]

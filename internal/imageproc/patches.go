@@ -197,6 +197,7 @@ func (q *Patches) Process(pics []*Picture) (*Pixels, error) {
 			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
 		}
 		dst = q.patches(dst, u8, ow, oh, row, 0)
+		px.RGB = append(px.RGB, u8)
 	}
 	return px, nil
 }

@@ -26,6 +26,9 @@ type Pixels struct {
 	Times []float64
 	// Merge is, for Patches, the side in patches of the blocks that order Data; 0 for the others.
 	Merge int
+	// RGB are, for Patches, the bytes of each picture as resized, [height, width, 3]; nil for a
+	// video and for the others.
+	RGB [][]byte
 	// Tiles is, for Tiles, the number of tiles of each picture, including the base, and
 	// CanvasSizes the size that they cover together, [height, width] in prepared pixels; nil for
 	// the others.

@@ -86,7 +86,7 @@ func (t *tracing) prepare(ctx context.Context) (err error) {
 		if pics, err = t.m.Pictures(t.px); err != nil {
 			return err
 		}
-		ask.Encoded = t.e.Prepared(pics)
+		ask.Encoded = t.e.Prepared(pics, t.px.RGB)
 	}
 	if t.req.Inputs != nil {
 		if ids, err = t.collapse(ids, pics); err != nil {

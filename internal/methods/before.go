@@ -10,6 +10,7 @@ package methods
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -25,6 +26,7 @@ type beforeMethod func(in *reduce.Input, own own) (owner []int32, err error)
 
 // Before is a method before the encoder with its parameters.
 type Before struct {
+	Option string // of Options that names it: "base" or "before"
 	method *method
 	own    own
 	values []reduce.Value
@@ -36,7 +38,9 @@ func NewBefore(o *Options) (*Before, error) {
 	if err != nil {
 		return nil, err
 	}
+	option := "base"
 	if m.before == nil {
+		option = "before"
 		if o.Before == "" || o.Before == "none" {
 			return nil, nil
 		}
@@ -44,7 +48,7 @@ func NewBefore(o *Options) (*Before, error) {
 			return nil, unknown("before", strconv.Quote(o.Before), before())
 		}
 	}
-	b := &Before{method: m, own: m.parameters()}
+	b := &Before{Option: option, method: m, own: m.parameters()}
 	d := new(reduce.Declaration)
 	b.own.Declare(d)
 	for _, name := range parameterNames(d.Parameters()) {
@@ -71,10 +75,20 @@ func (b *Before) has(name string) bool {
 	})
 }
 
-// Sized reports whether the encoder's attention counts for how many tokens each stands.
-func (b *Before) Sized() bool {
-	a, ok := b.own.(interface{ attends() bool })
-	return ok && a.attends()
+// LogSizes returns what the encoder's attention adds to the scores of each token of p.Kept: the
+// logarithm of the number of tokens for which it stands. It returns nil if that does not count.
+func (b *Before) LogSizes(p *reduce.Pruned) []float32 {
+	if a, ok := b.own.(interface{ attends() bool }); !ok || !a.attends() {
+		return nil
+	}
+	sizes := make([]float32, len(p.Kept))
+	for _, g := range p.Group {
+		sizes[g]++
+	}
+	for i, n := range sizes {
+		sizes[i] = float32(math.Log(float64(n)))
+	}
+	return sizes
 }
 
 // Choose returns which of the in.N tokens are encoded. It reads only the grid and the pixels.
@@ -206,6 +220,8 @@ func (p *Plan) checkBefore(o *Options) error {
 		return cannot("encodes the picture at another size")
 	case slices.Contains(needs, reduce.Grid):
 		return cannot("reads the rows and columns of all tokens")
+	case slices.Contains(needs, reduce.Pixels):
+		return cannot("reads the pixels of all tokens")
 	}
 	return nil
 }

@@ -179,6 +179,11 @@ func TestPixelPruneExample(t *testing.T) {
 		got.Join != "count" || got.Calibrate != "full" {
 		t.Errorf("options %+v", got)
 	}
+	const line = "RESTORE over pixelprune, n-vis 3, gamma 1, positions original, calibrate full, " +
+		"join count"
+	if got := r.Options.String(); got != line {
+		t.Errorf("got %q, want %q", got, line)
+	}
 }
 
 // Ensure that a difference of exactly 255·tau levels is none, and that one more is: 5 levels.

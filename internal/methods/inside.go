@@ -86,6 +86,7 @@ type Inside struct {
 	SelectTime, MergeTime time.Duration
 
 	m       *insideMethod
+	n       int          // the picture's tokens
 	before  []reduce.Row // after the first of two stages
 	rows    []reduce.Row
 	score   []float32
@@ -93,19 +94,21 @@ type Inside struct {
 	indices map[string][]int32
 }
 
-// NewInside starts a picture with the rows of before, the first of two stages, or with all o.N
-// tokens if before is nil. Something in o must act inside the decoder.
+// NewInside starts a picture with the rows of before, the reduction before the decoder, or with all
+// o.N tokens if before is nil. Something in o must act inside the decoder.
 func NewInside(o *Plan, before *reduce.Reduction) (*Inside, error) {
 	if o.inside == nil {
 		return nil, fmt.Errorf("methods: %s: got a plan of another kind, want one for a decoder",
 			o.Base)
 	}
+	n := o.facts.tokens()
 	if want := o.first != nil; want != (before != nil) ||
-		want && (before.N != o.N || len(before.Rows) != o.start()) {
+		want && (before.N != n || len(before.Rows) != o.start()) {
 		return nil, fmt.Errorf("methods: %s: got a first stage %v, want %v with %d rows of %d",
-			o.Base, before != nil, want, o.start(), o.N)
+			o.Base, before != nil, want, o.start(), n)
 	}
 	s := newInside(o, o.inside)
+	s.n = n
 	if before != nil {
 		s.before, s.rows = before.Rows, slices.Clone(before.Rows)
 	}
@@ -113,7 +116,7 @@ func NewInside(o *Plan, before *reduce.Reduction) (*Inside, error) {
 }
 
 func newInside(o *Plan, m *insideMethod) *Inside {
-	s := &Inside{Plan: o, m: m, rows: make([]reduce.Row, o.N)}
+	s := &Inside{Plan: o, m: m, n: o.N, rows: make([]reduce.Row, o.N)}
 	for i := range s.rows {
 		s.rows[i] = reduce.Row{
 			Members: []int32{int32(i)}, Anchor: int32(i), Size: 1, Position: float64(i),
@@ -270,7 +273,7 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 		row := &rows[i]
 		slices.Sort(row.Members)
 		row.Size, row.IsZero = max(1, len(row.Members)), len(row.Members) == 0
-		row.Position = rowPosition(o, o.N, row)
+		row.Position = rowPosition(o, s.n, row)
 	}
 	order := iota32(len(rows))
 	if !s.Sequential() || o.Restore { // the released code puts merged rows after the others
@@ -346,7 +349,7 @@ func chooseGroups(
 
 // Sizes returns each row's size for the decoder's calibration: 1 if sizes are not calibrated.
 func (s *Inside) Sizes() []float32 {
-	r := reduce.Reduction{Options: s.Plan.Resolved, N: s.Plan.N, Rows: s.rows}
+	r := reduce.Reduction{Options: s.Plan.Resolved, N: s.n, Rows: s.rows}
 	return r.LayerSizes(false)
 }
 
@@ -354,13 +357,13 @@ func (s *Inside) Sizes() []float32 {
 // because they differ by layer.
 func (s *Inside) Reduction() *reduce.Reduction {
 	r := &reduce.Reduction{
-		Options: s.Plan.Resolved, N: s.Plan.N, SelectTime: s.SelectTime, MergeTime: s.MergeTime,
+		Options: s.Plan.Resolved, N: s.n, SelectTime: s.SelectTime, MergeTime: s.MergeTime,
 		Stages: s.Results,
 	}
 	if first := s.Plan.First; first != nil {
 		r.Stages = append([]reduce.StageResult{{
 			Stage:  reduce.Stage{Kept: first.Keep, Merged: first.Merge},
-			Before: s.Plan.N, Rows: s.before,
+			Before: s.n, Rows: s.before,
 		}}, r.Stages...)
 	}
 	r.SetRows(s.rows)

@@ -52,7 +52,7 @@ func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 		return bad("%s: needs without RESTORE: got %d, want none", m.Name, len(m.NeedsPlain))
 	}
 	readable := []reduce.Need{
-		reduce.ClsAttn, reduce.Hidden, reduce.Keys, reduce.Grid, reduce.LastKeys,
+		reduce.ClsAttn, reduce.Hidden, reduce.Keys, reduce.Grid, reduce.LastKeys, reduce.Pixels,
 	}
 	for _, n := range m.Needs {
 		if !slices.Contains(readable, n) {

@@ -7,6 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // Run is the context of one pass: the worker pool, a workspace that calls reuse, and a trace of the
@@ -155,6 +156,13 @@ type Picture interface {
 	Within(r *Run, w *methods.Encoding) ([]float32, error)
 }
 
+// Divisible is implemented by pictures of which tokens can be left out before the encoder.
+type Divisible interface {
+	// Only returns the picture of which only s.Pruned.Kept are encoded; s is Shape().Only of them.
+	// logSize [s.N], when not nil, is added to the scores of their keys in the encoder's attention.
+	Only(s *Shape, logSize []float32) Picture
+}
+
 // Shape describes a picture before it is encoded.
 type Shape struct {
 	N, C int // tokens, and their width after the projector
@@ -166,6 +174,8 @@ type Shape struct {
 	Video        bool   // the tokens are a video's, moment after moment
 	Time         string // the text before a moment of a video that is a picture of its own
 	Views        *Views // of a picture that is encoded in parts
+	// of a picture whose other tokens were left out before the encoder; nil: none were
+	Pruned *Pruned
 
 	Class   bool // every view starts with a class token
 	NoClass bool // the encoder has no class token
@@ -208,6 +218,35 @@ type Views struct {
 	// view of each row if several patches make one: indexes then count rows, whose data lie as in
 	// one view; nil: indexes count patches
 	Of []int32
+}
+
+// Pruned tells which tokens of a picture are encoded. The picture's Shape counts only those.
+type Pruned struct {
+	*reduce.Pruned
+	Whole *Shape // with all tokens
+}
+
+// Only returns the shape of the picture of which only p.Kept are encoded. They keep their
+// positions, and text continues as after all tokens.
+func (s *Shape) Only(p *reduce.Pruned) *Shape {
+	out := *s
+	out.N, out.T = len(p.Kept), len(p.Kept)+s.T-s.N
+	out.Span, out.GridH, out.GridW = s.Extent(), 0, 0
+	out.Pos = make([]nn.Pos, out.N)
+	for i, t := range p.Kept {
+		out.Pos[i] = s.Pos[t]
+	}
+	out.Fixed = "tokens were left out before the encoder"
+	out.Pruned = &Pruned{p, s}
+	return &out
+}
+
+// Unpruned returns the shape of the picture with all tokens.
+func (s *Shape) Unpruned() *Shape {
+	if s.Pruned == nil {
+		return s
+	}
+	return s.Pruned.Whole
 }
 
 // View returns the view of the patch or row with index i.
@@ -270,11 +309,12 @@ type Multimodal interface {
 	// Encode runs the vision encoder and projector on pictures of this model as one batch.
 	Encode(r *Run, pics []Picture, need Needs) ([]*Visual, error)
 	// EncodeBytes returns the memory that Encode takes for px, buffers and results, without the
-	// by-products for reducers. It reads only px's shapes.
-	EncodeBytes(px *imageproc.Pixels) int64
+	// by-products for reducers. It reads only px's shapes. share of the patches are encoded: 1
+	// unless pictures are Divisible.
+	EncodeBytes(px *imageproc.Pixels, share float64) int64
 	// EncodeWork returns the work of Encode for px: the rows of its products, and the operations
-	// of its attention, two per multiply-add. It reads only px's shapes.
-	EncodeWork(px *imageproc.Pixels) (rows int, attention float64)
+	// of its attention, two per multiply-add. share and px are as for EncodeBytes.
+	EncodeWork(px *imageproc.Pixels, share float64) (rows int, attention float64)
 	// Project maps rows of encoder features [rows, Cv] into the decoder's space.
 	Project(r *Run, features []float32, rows int) []float32
 	// ImageToken is the id that stands for a picture in a prompt.

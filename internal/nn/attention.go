@@ -233,13 +233,13 @@ func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float3
 
 // Segmented computes attention within segments: row i sees only the rows of its own segment. bounds
 // holds the segments' first rows and then the number of rows. qkv: [rows, 3·Heads·HeadDim], each
-// row queries, keys and values; out: [rows, Heads·HeadDim]. received, when not nil, gets [Heads,
-// rows]: the probability that each row receives in each head, averaged over the queries of its
-// segment.
+// row queries, keys and values; out: [rows, Heads·HeadDim]. logSize [rows], when not nil, is added
+// to the scores of the keys. received, when not nil, gets [Heads, rows]: the probability that each
+// row receives in each head, averaged over the queries of its segment.
 func (a *Attention) Segmented(
-	p *kernel.Pool, out, qkv []float32, bounds []int32, received []float32,
+	p *kernel.Pool, out, qkv []float32, bounds []int32, logSize, received []float32,
 ) {
-	k := a.packed(out, qkv, bounds)
+	k := a.packed(out, qkv, bounds, logSize)
 	k.ColTap, k.Rounded = received, a.Rounded
 	a.attend(p, &k)
 	if received == nil {
@@ -256,15 +256,20 @@ func (a *Attention) Segmented(
 }
 
 // SegmentedProbs returns the probabilities [Heads, rows, rows] of Segmented, for traces.
-func (a *Attention) SegmentedProbs(qkv []float32, bounds []int32) []float32 {
-	k := a.packed(nil, qkv, bounds)
+func (a *Attention) SegmentedProbs(qkv []float32, bounds []int32, logSize []float32) []float32 {
+	k := a.packed(nil, qkv, bounds, logSize)
 	return kernel.AttentionProbs(&k)
 }
 
-func (a *Attention) packed(out, qkv []float32, bounds []int32) kernel.Attention {
+func (a *Attention) packed(
+	out, qkv []float32, bounds []int32, logSize []float32,
+) kernel.Attention {
 	rows, w := int(bounds[len(bounds)-1]), a.Heads*a.HeadDim
 	k := a.kernel(out, qkv, rows)
 	k.K, k.V, k.Tk, k.Segments = qkv[w:], qkv[2*w:], rows, bounds
 	k.QStride, k.KStride, k.VStride = 3*w, 3*w, 3*w
+	if logSize != nil {
+		k.Bias = &kernel.Bias{LogSize: logSize}
+	}
 	return k
 }

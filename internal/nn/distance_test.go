@@ -250,9 +250,9 @@ func TestSegmented(t *testing.T) {
 		qkv[i] = float32(rng.NormFloat64())
 	}
 	out, heads := make([]float32, n*w), make([]float32, 3*n)
-	a.Segmented(nil, out, qkv, bounds, heads)
+	a.Segmented(nil, out, qkv, bounds, nil, heads)
 	received := MeanRows(heads, 3)
-	probs := a.SegmentedProbs(qkv, bounds)
+	probs := a.SegmentedProbs(qkv, bounds, nil)
 	for s := 1; s < len(bounds); s++ {
 		lo, hi := int(bounds[s-1]), int(bounds[s])
 		alone, own := make([]float32, (hi-lo)*w), make([]float32, 3*(hi-lo))

@@ -379,7 +379,7 @@ func TestChatRefusals(t *testing.T) {
 			with(`"restore":{"nvis":64}`),
 			"unknown_parameter",
 			"restore.nvis",
-			"the nearest is n_vis; there are base, n_vis, keep_ratio, ",
+			"the nearest is n_vis; there are base, before, n_vis, keep_ratio, ",
 		},
 		{with(`"restore":{"report":"all"}`), "invalid_value", "restore.report", "counts or groups"},
 		{with(`"restore":{"cache":1}`), "invalid_type", "restore.cache", "true or false"},

@@ -98,6 +98,7 @@ type legend struct {
 	perRow        int     // number of drawings side by side
 	method        string
 	before, after int // patches and tokens
+	encoded       int // patches that a method before the base left; 0: there was none
 	kept, merged  int // tokens
 	extra         int // tokens that are not patches: class token, zero vectors
 	inMerged      int // patches
@@ -134,6 +135,10 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 		l.method = title(b)
 		if r.Options.Restore {
 			l.method = "RESTORE over " + l.method
+		}
+		if before := r.Options.Before; before != nil {
+			l.encoded = before.NVis
+			l.method += " after " + title(before.Base)
 		}
 		if n := len(r.Stages); n > 0 && r.Stages[n-1].From == 0 {
 			l.method += " · before the decoder"
@@ -283,8 +288,11 @@ func (l *legend) head() string {
 	if l.newlines {
 		unit, units = "patch or newline", "patches and newlines"
 	}
-	s := fmt.Sprintf("%s → %s", plural(l.before, unit, units),
-		plural(l.after, "visual token", "visual tokens"))
+	s := plural(l.before, unit, units)
+	if l.encoded > 0 {
+		s += fmt.Sprintf(" → %d encoded", l.encoded)
+	}
+	s += " → " + plural(l.after, "visual token", "visual tokens")
 	if l.method != "" {
 		s += " · " + l.method
 	}

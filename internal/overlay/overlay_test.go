@@ -95,6 +95,15 @@ func TestLegend(t *testing.T) {
 	if got, want := l.head(), "6 patches → 3 visual tokens · RESTORE over HoloV"; got != want {
 		t.Errorf("head %q, want %q", got, want)
 	}
+	before := worked()
+	before.Options.Before = &reduce.Before{Base: "pixelprune", N: 6, NVis: 4}
+	l = legend{}
+	l.count(nil, before)
+	l.drawn = true
+	const both = "6 patches → 4 encoded → 3 visual tokens · RESTORE over HoloV after PixelPrune"
+	if got := l.head(); got != both {
+		t.Errorf("head %q, want %q", got, both)
+	}
 	want := []string{
 		"1 patch kept: each is one token, as it is",
 		"3 patches merged into 2 tokens: patches of one colour are one token, their average; the disc is on its anchor and says how many there are",

@@ -872,6 +872,7 @@ func TestLeastTokens(t *testing.T) {
 				Methods []string
 				About   []struct {
 					Name, Summary string
+					Budget        bool
 					Least         int
 				} `json:"about_methods"`
 			}
@@ -893,11 +894,15 @@ func TestLeastTokens(t *testing.T) {
 	}
 	several := 0
 	for i, m := range r.About[1:] {
-		if m.Name == "pixelprune" && m.Summary != "" && m.Least == 0 {
-			continue // it takes no budget
-		}
-		if m.Name != r.Methods[i] || m.Summary == "" || m.Least < 1 {
+		if m.Name != r.Methods[i] || m.Summary == "" || m.Budget != (m.Least > 0) ||
+			m.Budget != (m.Name != "pixelprune") {
 			t.Errorf("%+v: want a summary and the least of %s", m, r.Methods[i])
+		}
+		if m.Least == 0 { // not with this model, and it takes no number
+			if got := ask(m.Name, 64); got != http.StatusBadRequest {
+				t.Errorf("%s, 64 tokens: got %d, want 400", m.Name, got)
+			}
+			continue
 		}
 		if got := ask(m.Name, m.Least); got != http.StatusOK {
 			t.Errorf("%s, %d tokens: got %d", m.Name, m.Least, got)

@@ -5,6 +5,7 @@ package cells
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -19,32 +20,64 @@ func Theta(v *model.Values) float64 {
 	return p.Float("rope_theta", 10000)
 }
 
-// Positions returns the row and column of each patch of a grid (frames, rows, columns in patches)
-// of one frame, in block order.
-func Positions(g [3]int, merge int) []nn.Pos {
-	pos := make([]nn.Pos, 0, g[1]*g[2])
-	for y := range g[1] / merge {
-		for x := range g[2] / merge {
-			for p := range merge * merge {
-				pos = append(pos, nn.Pos{
-					0, float64(y*merge + p/merge), float64(x*merge + p%merge),
-				})
-			}
+// Part is a picture, or a moment of a video, as the encoder sees it: a grid of patches (1 frame,
+// rows, columns), of which all cells are encoded or only some.
+type Part struct {
+	Grid    [3]int
+	Kept    []int32   // cells that are encoded, ascending; nil: all
+	LogSize []float32 // [cells that are encoded] added to the scores of their keys; nil: nothing
+}
+
+// Cells returns the cells that are encoded, in raster order.
+func (part *Part) Cells(merge int) []int32 {
+	if part.Kept != nil {
+		return part.Kept
+	}
+	all := make([]int32, part.Grid[1]/merge*(part.Grid[2]/merge))
+	for i := range all {
+		all[i] = int32(i)
+	}
+	return all
+}
+
+// Positions returns the row and column of each patch that is encoded, in block order.
+func (part *Part) Positions(merge int) []nn.Pos {
+	var pos []nn.Pos
+	cols := part.Grid[2] / merge
+	for _, c := range part.Cells(merge) {
+		y, x := int(c)/cols*merge, int(c)%cols*merge
+		for p := range merge * merge {
+			pos = append(pos, nn.Pos{0, float64(y + p/merge), float64(x + p%merge)})
 		}
 	}
 	return pos
 }
 
-// Moments returns grids of one frame each; a video's grids are consecutive. Attention does not
-// cross moments.
-func Moments(grids [][3]int) [][3]int {
-	var out [][3]int
-	for _, g := range grids {
-		for range g[0] {
-			out = append(out, [3]int{1, g[1], g[2]})
+// LogSizes returns the LogSize of every patch of parts that are encoded, in block order; nil if no
+// part has any.
+func LogSizes(parts []Part, merge int) []float32 {
+	var out []float32
+	any := false
+	for i := range parts {
+		sizes := parts[i].LogSize
+		any = any || sizes != nil
+		if sizes == nil {
+			sizes = make([]float32, len(parts[i].Cells(merge)))
+		}
+		for _, v := range sizes {
+			out = append(out, slices.Repeat([]float32{v}, merge*merge)...)
 		}
 	}
+	if !any {
+		return nil
+	}
 	return out
+}
+
+// Moments returns a part for each frame of a grid; a video's are consecutive. Attention does not
+// cross moments.
+func Moments(g [3]int) []Part {
+	return slices.Repeat([]Part{{Grid: [3]int{1, g[1], g[2]}}}, g[0])
 }
 
 // Check returns an error unless px's grids describe its patches, of pictures or of a video. name is
@@ -146,13 +179,14 @@ const tracedMaps = 1 << 26
 // matrix itself is traced only up to tracedMaps elements, and the rest only if received is not nil:
 // what each patch receives [heads, patches], and merged, each cell [heads, cells].
 func TraceAttention(
-	r *model.Run, a *nn.Attention, i int, qkv []float32, bounds []int32, received, merged []float32,
+	r *model.Run, a *nn.Attention, i int, qkv []float32, bounds []int32,
+	logSize, received, merged []float32,
 ) {
 	d := a.Heads * a.HeadDim
 	n := len(qkv) / (3 * d)
 	name := fmt.Sprintf("vision.block.%d.", i)
 	if a.Heads*n*n <= tracedMaps {
-		r.Trace(name+"attn", []int{a.Heads, n, n}, a.SegmentedProbs(qkv, bounds))
+		r.Trace(name+"attn", []int{a.Heads, n, n}, a.SegmentedProbs(qkv, bounds, logSize))
 	}
 	if received == nil {
 		return

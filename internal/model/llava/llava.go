@@ -183,10 +183,12 @@ func (m *Model) VideoToken() int32 { return -1 }
 func (m *Model) Info() model.Info { return m.info }
 
 // EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 { return m.SquaresBytes(px.Shape[0]) }
+func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
+	return m.SquaresBytes(px.Shape[0])
+}
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
 	return m.SquaresWork(px.Shape[0])
 }
 

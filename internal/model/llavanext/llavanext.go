@@ -60,7 +60,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
 	ls, err := m.layouts(m.spread(px))
 	if err != nil {
 		return 0, 0
@@ -73,7 +73,7 @@ func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
 }
 
 // EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
+func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
 	ls, err := m.layouts(m.spread(px))
 	if err != nil {
 		return 0

@@ -63,7 +63,7 @@ func (m *Model) Info() model.Info { return m.info }
 func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
 	ls, err := m.layouts(px)
 	if err != nil {
 		return 0, 0
@@ -73,7 +73,7 @@ func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
 }
 
 // EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
+func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
 	ls, err := m.layouts(px)
 	if err != nil {
 		return 0

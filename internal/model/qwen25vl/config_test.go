@@ -88,7 +88,7 @@ func FuzzGrids(f *testing.F) {
 		if cells.Check(px, 2, "qwen25vl") != nil {
 			return
 		}
-		o := arrange(cells.Moments(px.GridTHW), 2, 4)
+		o := arrange(moments(px.GridTHW), 2, 4)
 		if o.patches != int(rows) || o.cells*4 != o.patches || len(o.window) != o.cells {
 			t.Fatalf("%v: %d patches of %d, %d cells", px.GridTHW, o.patches, rows, o.cells)
 		}

@@ -17,29 +17,38 @@ type order struct {
 	pictures       []int32  // picture bounds in patches
 	pos            []nn.Pos // [patches] row and column of each patch, block order
 	inWindows      []nn.Pos // the same in window order
+	// [patches] what attention adds to the scores of keys, window order; nil: nothing
+	logSize []float32
 }
 
-// arrange lays out pictures of grids (frames, rows, columns in patches), with windows of side
-// cells.
-func arrange(grids [][3]int, merge, side int) *order {
+// arrange lays out the cells of parts that are encoded, with windows of side cells. Windows stay
+// where they are in the whole picture; those without a cell are empty.
+func arrange(parts []cells.Part, merge, side int) *order {
 	o := &order{raw: []int32{0}, pictures: []int32{0}}
-	for _, g := range grids {
-		rows, cols := g[1]/merge, g[2]/merge
-		o.pos = append(o.pos, cells.Positions(g, merge)...)
+	for i := range parts {
+		rows, cols := parts[i].Grid[1]/merge, parts[i].Grid[2]/merge
+		o.pos = append(o.pos, parts[i].Positions(merge)...)
+		encoded := parts[i].Cells(merge)
+		place := make([]int32, rows*cols) // 1 + index among the encoded cells; 0: left out
+		for k, c := range encoded {
+			place[c] = int32(k) + 1
+		}
 		// The reference pads each side to a multiple of the window; a side that already is a
 		// multiple gets a whole window.
 		for y := 0; y <= rows; y += side {
 			for x := 0; x <= cols; x += side {
 				for cy := y; cy < min(y+side, rows); cy++ {
 					for cx := x; cx < min(x+side, cols); cx++ {
-						o.window = append(o.window, int32(o.cells+cy*cols+cx))
+						if k := place[cy*cols+cx]; k > 0 {
+							o.window = append(o.window, int32(o.cells)+k-1)
+						}
 					}
 				}
 				o.raw = append(o.raw, int32(len(o.window)*merge*merge))
 			}
 		}
-		o.cells += rows * cols
-		o.patches += rows * cols * merge * merge
+		o.cells += len(encoded)
+		o.patches += len(encoded) * merge * merge
 		o.pictures = append(o.pictures, int32(o.patches))
 	}
 	o.windows = o.raw[:1:1]
@@ -47,6 +56,9 @@ func arrange(grids [][3]int, merge, side int) *order {
 		if o.raw[i] != o.raw[i-1] {
 			o.windows = append(o.windows, o.raw[i])
 		}
+	}
+	if sizes := cells.LogSizes(parts, merge); sizes != nil {
+		o.logSize = nn.Gathered(sizes, o.window, merge*merge)
 	}
 	o.reverse = make([]int32, o.cells)
 	for at, cell := range o.window {

@@ -131,16 +131,19 @@ func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
-	e, n := m.vision, px.Shape[0]
-	window := min(n, e.side()*e.side()*e.cell())
-	keys := len(e.Full)*n + (e.Layers-len(e.Full))*window
-	return n, 4 * float64(n) * float64(keys) * float64(e.Hidden)
+func (m *Model) EncodeWork(
+	px *imageproc.Pixels, share float64,
+) (rows int, attention float64) {
+	e := m.vision
+	n := share * float64(px.Shape[0])
+	window := share * float64(min(px.Shape[0], e.side()*e.side()*e.cell()))
+	keys := float64(len(e.Full))*n + float64(e.Layers-len(e.Full))*window
+	return int(n), 4 * n * keys * float64(e.Hidden)
 }
 
 // EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
-	e, n := m.vision, px.Shape[0]
+func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
+	e, n := m.vision, int(share*float64(px.Shape[0]))
 	rows := min(n, cells.MostRows)
 	tokens := n / e.cell()
 	// a product keeps its widest input
@@ -175,7 +178,9 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	at := 0
 	for i, g := range px.GridTHW {
 		n := g[0] * g[1] * g[2] * e.patch.In
-		pics[i] = &picture{m, px.Data[at : at+n], g, m.shape(g, px.SecondsPerMoment)}
+		pics[i] = &picture{
+			m, px.Data[at : at+n], g, cells.Moments(g), m.shape(g, px.SecondsPerMoment),
+		}
 		at += n
 	}
 	return pics, nil
@@ -208,7 +213,17 @@ type picture struct {
 	m     *Model
 	px    []float32
 	grid  [3]int
+	parts []cells.Part
 	shape *model.Shape
+}
+
+// Only implements model.Divisible.
+func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
+	e, kept := p.m.vision, s.Pruned.Kept
+	return &picture{
+		p.m, nn.Gathered(p.px, kept, e.cell()*e.patch.In), p.grid,
+		[]cells.Part{{Grid: p.grid, Kept: kept, LogSize: logSize}}, s,
+	}
 }
 
 // Shape implements model.Picture.
@@ -224,13 +239,14 @@ func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
 func (m *Model) Encode(
 	r *model.Run, pics []model.Picture, need model.Needs,
 ) ([]*model.Visual, error) {
-	px, grids := make([][]float32, len(pics)), make([][3]int, len(pics))
+	px := make([][]float32, len(pics))
+	var parts []cells.Part
 	for i, p := range pics {
 		p := p.(*picture)
-		px[i], grids[i] = p.px, p.grid
+		px[i], parts = p.px, append(parts, p.parts...)
 	}
 	e := m.vision
-	out, err := e.encode(r, nn.Joined(px), arrange(cells.Moments(grids), e.Merge, e.side()), need)
+	out, err := e.encode(r, nn.Joined(px), arrange(parts, e.Merge, e.side()), need)
 	if err != nil {
 		return nil, err
 	}

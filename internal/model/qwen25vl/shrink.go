@@ -17,7 +17,7 @@ func (p *picture) Shrink(
 	e := p.m.vision
 	to := [3]int{1, rows * e.Merge, cols * e.Merge}
 	small := cells.Shrink(r, p.px, p.grid, to, 3*e.Frames, e.Patch, e.Merge)
-	out, err := e.encode(r, small, arrange([][3]int{to}, e.Merge, e.side()), model.Needs{})
+	out, err := e.encode(r, small, arrange(cells.Moments(to), e.Merge, e.side()), model.Needs{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -175,8 +175,8 @@ func (e *encoder) block(
 	if l.full && r.Trace != nil || l.tap && need.ClsAttn {
 		received = make([]float32, e.Heads*n)
 	}
-	e.attn.Segmented(r.Pool, a, qkv, bounds, received) // (2)
-	var merged []float32                               // [heads, cells]
+	e.attn.Segmented(r.Pool, a, qkv, bounds, o.logSize, received) // (2)
+	var merged []float32                                          // [heads, cells]
 	for at := 0; at < len(received); at += n {
 		merged = append(merged, e.perCell(received[at:at+n], o, 1)...)
 	}
@@ -189,7 +189,7 @@ func (e *encoder) block(
 		}
 	}
 	if r.Trace != nil {
-		cells.TraceAttention(r, &e.attn, i, qkv, bounds, received, merged)
+		cells.TraceAttention(r, &e.attn, i, qkv, bounds, o.logSize, received, merged)
 	}
 	cells.InParts(n, func(lo, hi int) { // (3)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -18,7 +19,7 @@ func TestArrange(t *testing.T) {
 		for h := 1; h <= 9; h++ {
 			for w := 1; w <= 9; w++ {
 				grids := [][3]int{{1, 2 * h, 2 * w}, {1, 4, 2}}
-				o := arrange(grids, 2, side)
+				o := arrange(moments(grids), 2, side)
 				sorted := slices.Clone(o.window)
 				slices.Sort(sorted)
 				for i, c := range sorted {
@@ -93,7 +94,7 @@ func BenchmarkEncode(b *testing.B) {
 		e.blocks = []block{l}
 		for _, side := range []int{32, 64, 128} {
 			b.Run(fmt.Sprintf("full=%v/patches=%d", full, side*side), func(b *testing.B) {
-				o := arrange([][3]int{{1, side, side}}, 2, 4)
+				o := arrange(moments([][3]int{{1, side, side}}), 2, 4)
 				r := &model.Run{Pool: pool}
 				x := vector(o.patches * 1280)
 				cos, sin := make([]float32, o.patches*40), make([]float32, o.patches*40)
@@ -114,4 +115,13 @@ func BenchmarkEncode(b *testing.B) {
 			})
 		}
 	}
+}
+
+// moments returns the parts of pictures and videos of those grids.
+func moments(grids [][3]int) []cells.Part {
+	var parts []cells.Part
+	for _, g := range grids {
+		parts = append(parts, cells.Moments(g)...)
+	}
+	return parts
 }

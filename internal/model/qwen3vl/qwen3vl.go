@@ -84,19 +84,21 @@ func (m *Model) Info() model.Info { return m.info }
 func (m *Model) Around() (before, after string) { return "<|vision_start|>", "<|vision_end|>" }
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels) (rows int, attention float64) {
+func (m *Model) EncodeWork(
+	px *imageproc.Pixels, share float64,
+) (rows int, attention float64) {
 	e := m.vision
 	keys := 0.0
 	for _, g := range px.GridTHW {
-		n := float64(g[1] * g[2])
+		n := share * float64(g[1]*g[2])
 		keys += float64(g[0]) * n * n
 	}
-	return px.Shape[0], 4 * float64(e.Layers) * keys * float64(e.Hidden)
+	return int(share * float64(px.Shape[0])), 4 * float64(e.Layers) * keys * float64(e.Hidden)
 }
 
 // EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels) int64 {
-	e, n := m.vision, px.Shape[0]
+func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
+	e, n := m.vision, int(share*float64(px.Shape[0]))
 	rows, tokens := min(n, cells.MostRows), n/e.cell()
 	// a product keeps its widest input
 	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.cell())
@@ -124,23 +126,26 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	if err := cells.Check(px, e.Merge, "qwen3vl"); err != nil {
 		return nil, err
 	}
-	moments := cells.Moments(px.GridTHW)
+	var moments []cells.Part
+	for _, g := range px.GridTHW {
+		moments = append(moments, cells.Moments(g)...)
+	}
 	if px.Times != nil && len(px.Times) != len(moments) {
 		return nil, fmt.Errorf("qwen3vl: video: %d times for %d moments", len(px.Times),
 			len(moments))
 	}
 	pics := make([]model.Picture, len(moments))
 	at := 0
-	for i, g := range moments {
-		n := g[1] * g[2] * e.patch.In
-		s := m.shape(g)
+	for i, part := range moments {
+		n := part.Grid[1] * part.Grid[2] * e.patch.In
+		s := m.shape(part.Grid)
 		if px.SecondsPerMoment > 0 {
 			s.Video, s.Fixed = true, "this is a video"
 		}
 		if px.Times != nil {
 			s.Time = fmt.Sprintf("<%.1f seconds>", px.Times[i])
 		}
-		pics[i] = &picture{m, px.Data[at : at+n], g, s}
+		pics[i] = &picture{m, px.Data[at : at+n], part, s}
 		at += n
 	}
 	return pics, nil
@@ -162,8 +167,17 @@ func (m *Model) shape(g [3]int) *model.Shape {
 type picture struct {
 	m     *Model
 	px    []float32
-	grid  [3]int
+	part  cells.Part
 	shape *model.Shape
+}
+
+// Only implements model.Divisible.
+func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
+	e, kept := p.m.vision, s.Pruned.Kept
+	return &picture{
+		p.m, nn.Gathered(p.px, kept, e.cell()*e.patch.In),
+		cells.Part{Grid: p.part.Grid, Kept: kept, LogSize: logSize}, s,
+	}
 }
 
 // Shape implements model.Picture.
@@ -184,8 +198,8 @@ func (p *picture) Shrink(
 	}
 	e := p.m.vision
 	to := [3]int{1, rows * e.Merge, cols * e.Merge}
-	small := cells.Shrink(r, p.px, p.grid, to, 3*e.Frames, e.Patch, e.Merge)
-	out, err := e.encode(r, small, [][3]int{to}, model.Needs{})
+	small := cells.Shrink(r, p.px, p.part.Grid, to, 3*e.Frames, e.Patch, e.Merge)
+	out, err := e.encode(r, small, cells.Moments(to), model.Needs{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -196,12 +210,12 @@ func (p *picture) Shrink(
 func (m *Model) Encode(
 	r *model.Run, pics []model.Picture, need model.Needs,
 ) ([]*model.Visual, error) {
-	px, grids := make([][]float32, len(pics)), make([][3]int, len(pics))
+	px, parts := make([][]float32, len(pics)), make([]cells.Part, len(pics))
 	for i, p := range pics {
 		p := p.(*picture)
-		px[i], grids[i] = p.px, p.grid
+		px[i], parts[i] = p.px, p.part
 	}
-	out, err := m.vision.encode(r, nn.Joined(px), grids, need)
+	out, err := m.vision.encode(r, nn.Joined(px), parts, need)
 	if err != nil {
 		return nil, err
 	}

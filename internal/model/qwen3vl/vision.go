@@ -89,32 +89,45 @@ type output struct {
 	keys []float32
 }
 
-// encode runs frames of the given grids; px: [patches, 3·frames·patch²], block order.
-func (e *encoder) encode(
-	r *model.Run, px []float32, grids [][3]int, need model.Needs,
-) (*output, error) {
-	var pos []nn.Pos
-	bounds := []int32{0}
-	for _, g := range grids {
-		pos = append(pos, cells.Positions(g, e.Merge)...)
-		bounds = append(bounds, int32(len(pos)))
+// layout describes the patches of one batch of parts, in block order.
+type layout struct {
+	parts   []cells.Part
+	pos     []nn.Pos  // [patches] row and column
+	bounds  []int32   // of parts, in patches
+	logSize []float32 // [patches] what attention adds to the scores of keys; nil: nothing
+}
+
+// lay lays out parts.
+func (e *encoder) lay(parts []cells.Part) *layout {
+	l := &layout{parts: parts, bounds: []int32{0}, logSize: cells.LogSizes(parts, e.Merge)}
+	for i := range parts {
+		l.pos = append(l.pos, parts[i].Positions(e.Merge)...)
+		l.bounds = append(l.bounds, int32(len(l.pos)))
 	}
-	d, n, dim := e.Hidden, len(pos), e.attn.HeadDim
+	return l
+}
+
+// encode runs parts; px: [patches, 3·frames·patch²], the patches that are encoded, block order.
+func (e *encoder) encode(
+	r *model.Run, px []float32, parts []cells.Part, need model.Needs,
+) (*output, error) {
+	lay := e.lay(parts)
+	d, n, dim := e.Hidden, len(lay.pos), e.attn.HeadDim
 	x := r.Buffer("qwen3vl.x", n*d)
-	e.embed(r, x, px, grids)
+	e.embed(r, x, px, lay)
 	cos, sin := r.Buffer("qwen3vl.cos", n*dim/2), r.Buffer("qwen3vl.sin", n*dim/2)
-	e.rope.Tables(cos, sin, pos)
+	e.rope.Tables(cos, sin, lay.pos)
 	if r.Trace != nil {
 		r.Trace("vision.rope_cos", []int{n, dim}, nn.Twice(cos, n, dim/2))
 		r.Trace("vision.rope_sin", []int{n, dim}, nn.Twice(sin, n, dim/2))
-		r.TraceInts("vision.cu_seqlens", []int{len(bounds)}, bounds)
+		r.TraceInts("vision.cu_seqlens", []int{len(lay.bounds)}, lay.bounds)
 	}
 	out := &output{}
 	for i := range e.blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
 		}
-		e.block(r, i, x, cos, sin, bounds, need, out)
+		e.block(r, i, x, cos, sin, lay, need, out)
 		if k := slices.Index(e.Deep, i); k >= 0 {
 			rows := e.deep[k].merge(r, x, n, &e.VisionConfig)
 			if r.Trace != nil {
@@ -132,7 +145,7 @@ func (e *encoder) encode(
 }
 
 // embed computes the rows that enter block 0 (1), (2).
-func (e *encoder) embed(r *model.Run, x, px []float32, grids [][3]int) {
+func (e *encoder) embed(r *model.Run, x, px []float32, lay *layout) {
 	d, n := e.Hidden, len(x)/e.Hidden
 	cells.InParts(n, func(lo, hi int) {
 		e.patch.Apply(r.Pool, x[lo*d:], px[lo*e.patch.In:], hi-lo)
@@ -141,17 +154,17 @@ func (e *encoder) embed(r *model.Run, x, px []float32, grids [][3]int) {
 		r.Trace("vision.patch_embed", []int{n, d}, x)
 	}
 	table := r.Buffer("qwen3vl.positions", n*d)
-	at := 0
-	for _, g := range grids {
+	for i := range lay.parts {
+		g := lay.parts[i].Grid
+		lo, hi := int(lay.bounds[i]), int(lay.bounds[i+1])
 		ys, xs := nn.Corners(e.Table, g[1]), nn.Corners(e.Table, g[2])
 		var mixes []nn.Mix
-		for _, p := range cells.Positions(g, e.Merge) {
+		for _, p := range lay.pos[lo:hi] {
 			mixes = append(mixes, ys[int(p[1])].Across(xs[int(p[2])], func(y, x int) int {
 				return y*e.Table + x
 			}))
 		}
-		nn.Blend(r.Pool, table[at*d:(at+len(mixes))*d], e.table, mixes, d)
-		at += len(mixes)
+		nn.Blend(r.Pool, table[lo*d:hi*d], e.table, mixes, d)
 	}
 	nn.Add(r.Pool, x, table)
 	if r.Trace != nil {
@@ -162,7 +175,7 @@ func (e *encoder) embed(r *model.Run, x, px []float32, grids [][3]int) {
 
 // block runs block i over x [patches, hidden] in place. The scores come from the last block.
 func (e *encoder) block(
-	r *model.Run, i int, x, cos, sin []float32, bounds []int32, need model.Needs, out *output,
+	r *model.Run, i int, x, cos, sin []float32, lay *layout, need model.Needs, out *output,
 ) {
 	l, d, n := &e.blocks[i], e.Hidden, len(x)/e.Hidden
 	qkv, a, h := r.Buffer("qwen3vl.qkv", n*3*d), r.Buffer("qwen3vl.a", n*d),
@@ -177,7 +190,7 @@ func (e *encoder) block(
 	if last && (need.ClsAttn || r.Trace != nil) {
 		received = make([]float32, e.Heads*n)
 	}
-	e.attn.Segmented(r.Pool, a, qkv, bounds, received) // (3)
+	e.attn.Segmented(r.Pool, a, qkv, lay.bounds, lay.logSize, received) // (3)
 	if received != nil {
 		out.received = make([]float32, len(received)/e.cell())
 		nn.GroupMean(out.received, received, e.cell(), 1)
@@ -187,7 +200,7 @@ func (e *encoder) block(
 		nn.GroupMean(out.keys, nn.Columns(qkv, n, 3*d, d, d), e.cell(), d)
 	}
 	if last && r.Trace != nil {
-		cells.TraceAttention(r, &e.attn, i, qkv, bounds, received, out.received)
+		cells.TraceAttention(r, &e.attn, i, qkv, lay.bounds, lay.logSize, received, out.received)
 	}
 	cells.InParts(n, func(lo, hi int) { // (4)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]

@@ -60,10 +60,10 @@ func (m *Model) Encode(*model.Run, []model.Picture, model.Needs) ([]*model.Visua
 }
 
 // EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(*imageproc.Pixels) int64 { return 0 }
+func (m *Model) EncodeBytes(*imageproc.Pixels, float64) int64 { return 0 }
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(*imageproc.Pixels) (rows int, attention float64) { return 0, 0 }
+func (m *Model) EncodeWork(*imageproc.Pixels, float64) (rows int, attention float64) { return 0, 0 }
 
 // Project implements model.Multimodal. There are no features to project.
 func (m *Model) Project(*model.Run, []float32, int) []float32 { return nil }

@@ -9,7 +9,7 @@ import { showHistory, startHistory } from './history.js'
 import { addTurn, beginAnswer, cutLog, markTokens, setActions, showAnswer, showLog } from './log.js'
 import { acceptDrops, count, read, showPictures, showTokens } from './pictures.js'
 import { explain } from './problems.js'
-import { comparing, expected, fit, followControls, forget, keepSettings, learn, readByDefault, reading, setModel, settings } from './reading.js'
+import { comparing, expected, fit, followControls, forget, keepSettings, learn, readByDefault, reading, setModel, settings, takesNumber } from './reading.js'
 import { notice, watch } from './server.js'
 import { conversations, session } from './store.js'
 
@@ -271,7 +271,7 @@ const begun = (side) => ({ text: '', state: 'running', ...reading(side) })
 
 // answer asks for one answer to turn n of c and shows it as it comes.
 async function answer(c, n, side, set, signal) {
-  const a = c.turns[n][side], how = { base: a.base, tokens: a.tokens }
+  const a = c.turns[n][side], how = { base: a.base, tokens: a.tokens, numbered: takesNumber(a.base) }
   const pictures = upTo(c, n + 1)
   const { ms } = expected({ ...c, pictures }, side)
   a.waits = `${pictures.length ? 'Reading the picture' : 'Reading'}… ${ms > 1500 ? `about ${time(ms)}` : ''}`

@@ -58,13 +58,14 @@ const imagePart = async (p, tokens) => {
   return { type: 'image_url', image_url: image }
 }
 
-// body is the request for the answer to the last turn. reading is { base, tokens }.
+// body is the request for the answer to the last turn. reading is { base, tokens, numbered }; numbered
+// says that the method takes the number of tokens.
 export async function body(c, reading, settings) {
   const messages = []
   if (settings.system) messages.push({ role: 'system', content: settings.system })
   for (const [i, turn] of c.turns.entries()) {
     const content = []
-    for (const p of upTo({ ...c, turns: [turn] }, 1)) content.push(await imagePart(p, reading.base === 'none' ? 0 : reading.tokens))
+    for (const p of upTo({ ...c, turns: [turn] }, 1)) content.push(await imagePart(p, reading.numbered ? reading.tokens : 0))
     content.push({ type: 'text', text: turn.question })
     messages.push({ role: 'user', content })
     if (i < c.turns.length - 1) messages.push({ role: 'assistant', content: turn.a.text })
@@ -72,7 +73,7 @@ export async function body(c, reading, settings) {
   const restore = { report: 'groups' }
   if (upTo(c, c.turns.length).length) {
     restore.base = reading.base
-    if (reading.base !== 'none') restore.n_vis = reading.tokens
+    if (reading.numbered) restore.n_vis = reading.tokens
   }
   const { temperature, longest, seed } = settings
   return {

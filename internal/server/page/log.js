@@ -4,6 +4,7 @@ import { objectURL, upTo } from './conversation.js'
 import { $, copyButton, disclosure, element, many, svg, time } from './dom.js'
 import { update } from './markdown.js'
 import { drawn, framed, sentence } from './overlay.js'
+import { takesNumber } from './reading.js'
 
 let views = [] // of the turns
 let act // what the buttons do: { again, edit, tokens }
@@ -66,7 +67,7 @@ export function addAnswer(view, side) {
 
 export const beginAnswer = (n, side) => addAnswer(views[n], side)
 
-const read = (answer) => answer.base === 'none' ? 'every visual token' : `${many(answer.tokens, 'visual token')}, ${answer.base}`
+const read = (answer) => answer.base === 'none' ? 'every visual token' : !takesNumber(answer.base) ? answer.base : `${many(answer.tokens, 'visual token')}, ${answer.base}`
 
 const states = { stopped: 'stopped', cut: 'cut off: the connection broke', failed: 'not answered', length: 'ended at its longest length' }
 
@@ -135,9 +136,10 @@ function line(answer) {
   const out = []
   if (images?.length) {
     const sum = (of) => images.reduce((s, i) => s + of(i), 0)
-    const before = sum((i) => i.tokens), mean = images.some((i) => i.mean)
+    const before = sum((i) => i.tokens), encoded = sum((i) => Number(i.encoded) || i.tokens), mean = images.some((i) => i.mean)
     const after = sum((i) => i.mean ?? i.kept + i.merged)
     out.push(after === before ? `all ${before} visual tokens` : `${mean ? after.toFixed(1) : after} of ${before} visual tokens${mean ? ' in each layer, on average' : ''}`)
+    if (encoded < before) out.push(`${encoded} encoded`)
   }
   out.push(`first token after ${time(t.ttft_ms)}`)
   if (t.predicted_per_second > 0) out.push(`${Math.round(t.predicted_per_second)} tokens per second`)

@@ -16,6 +16,9 @@ const lower = (s) => s[0].toLowerCase() + s.slice(1)
 const methods = () => model?.restore.about_methods ?? model?.restore.methods.map((name) => ({ name })) ?? []
 const method = (name) => methods().find((m) => m.name === name)
 
+// takesNumber says whether a method takes a number of visual tokens.
+export const takesNumber = (name) => method(name)?.budget ?? name !== 'none'
+
 export function setModel(m) {
   model = m
   speed = { ...m.restore.predict }
@@ -48,12 +51,12 @@ export function fit(conversation) {
   for (const side of sides) {
     const slider = $('tokens-' + side), select = $('method-' + side)
     if (!touched[side]) select.value = side === 'b' ? 'none' : model.defaults.restore?.base ?? 'none'
-    const none = select.value === 'none'
-    const value = none || (!touched[side] && side === 'b') ? most : touched[side] ? slider.value : budget(most)
+    const fixed = !takesNumber(select.value)
+    const value = fixed || (!touched[side] && side === 'b') ? most : touched[side] ? slider.value : budget(most)
     slider.max = most
     slider.min = Math.max(1, Math.min(method(select.value)?.least ?? 1, most))
     slider.value = value
-    slider.disabled = none
+    slider.disabled = fixed
     const text = `${slider.value} of ${most}`
     slider.setAttribute('aria-valuetext', text)
     $('value-' + side).textContent = text
