@@ -163,33 +163,31 @@ function cache(images, usage) {
 // ended, and their times add up to it.
 function times(answer) {
   const { timings: t, images } = answer
-  const pictures = images?.length > 0, cached = pictures && images.every((i) => i.cache !== 'none')
+  const cached = images?.length > 0 && images.every((i) => i.cache !== 'none')
   const stages = t.prepare_ms + t.encode_ms + t.select_ms + t.merge_ms + t.prompt_ms
-  const rest = t.prompt_n === 0 ? 'cached' : null
-  const none = pictures ? (cached ? 'cached' : 'not needed') : 'no picture'
+  const ofPicture = (name, what, ms) => [name, ms > 0 || cached ? what : 'not needed', ms, cached && ms < 1]
   const rows = [
     ['Wait', 'for a free place', Math.max(0, t.ttft_ms - stages)],
-    ['Prepare', 'the picture is decoded and resized', t.prepare_ms, cached && t.encode_ms === 0 ? 'cached' : none],
-    ['Encode', 'patches become tokens', t.encode_ms, none],
-    ['Select', 'some are chosen', t.select_ms, none],
-    ['Merge', 'the others join them', t.merge_ms, none],
-    ['Prefill', `${many(t.prompt_n, 'token')} of the prompt ${t.prompt_n === 1 ? 'is' : 'are'} read`, t.prompt_ms, rest],
+    ofPicture('Prepare', 'the picture is decoded and resized', t.prepare_ms),
+    ofPicture('Encode', 'patches become tokens', t.encode_ms),
+    ofPicture('Select', 'some are chosen', t.select_ms),
+    ofPicture('Merge', 'the others join them', t.merge_ms),
+    ['Prefill', `${many(t.prompt_n, 'token')} of the prompt ${t.prompt_n === 1 ? 'is' : 'are'} read`, t.prompt_ms, t.prompt_n === 0],
   ]
   const end = Math.max(t.ttft_ms + t.predicted_ms, 1e-9)
   const body = element('tbody')
   let at = 0
-  const add = (name, what, ms, from, instead, total) => {
-    const skip = instead && (ms === 0 || (instead === 'cached' && ms < 1))
+  const add = (name, what, ms, from, skip, total) => {
     const bar = svg('svg', { viewBox: '0 0 1000 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-      skip ? null : svg('rect', { x: 1000 * from / end, width: Math.max(2, 1000 * ms / end), height: 10 }))
+      !skip && ms > 0 && svg('rect', { x: 1000 * from / end, width: Math.max(2, 1000 * ms / end), height: 10 }))
     body.append(element('tr', { class: total && 'total' }, element('th', { scope: 'row' }, name), element('td', { class: 'what' }, what),
-      element('td', { class: 'bar' }, bar), element('td', { class: 'ms' }, skip ? instead : exact(ms))))
+      element('td', { class: 'bar' }, bar), element('td', { class: 'ms' }, skip ? 'cached' : exact(ms))))
   }
-  for (const [name, what, ms, instead] of rows) {
-    add(name, what, ms, at, instead)
+  for (const [name, what, ms, skip] of rows) {
+    add(name, what, ms, at, skip)
     at += ms
   }
-  add('First token', 'all of the above', t.ttft_ms, 0, null, true)
+  add('First token', 'all of the above', t.ttft_ms, 0, false, true)
   add('Decode', `${many(t.predicted_n, 'token')} of the answer ${t.predicted_n === 1 ? 'is' : 'are'} written`, t.predicted_ms, t.ttft_ms)
   return element('div', { class: 'times' },
     element('table', { 'aria-label': 'Stage times' },

@@ -24,8 +24,9 @@ export function setModel(m) {
   speed = { ...m.restore.predict }
   for (const side of sides) {
     const select = $('method-' + side), value = select.value
-    select.replaceChildren(...methods().map((x) =>
-      element('option', { value: x.name, title: x.summary || x.title, disabled: x.least === 0 }, x.name)))
+    select.replaceChildren(...methods().map((x) => element('option', {
+      value: x.name, disabled: x.least === 0, title: (x.summary || x.title) + (x.least === 0 ? ' Not with this model.' : ''),
+    }, x.name)))
     if (touched[side] && method(value)) select.value = value
   }
 }
