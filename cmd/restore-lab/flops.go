@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // flopsOptions are the flags of `restore-lab flops`.
@@ -22,6 +24,7 @@ type flopsOptions struct {
 	bases      []string
 	all        bool
 	nVis       []int
+	tokens     int
 	prompt     int
 	json       bool
 }
@@ -36,7 +39,7 @@ func newFLOPs(a *cli.App) *cobra.Command {
 		Short: "Count the operations of reading a picture, by method and budget",
 		Long: `Count the multiply-adds, each once, of reading one picture and one prompt. It prints the formulas of the paper's Tables 8 and 20 (encoder over
 the visual tokens, decoder over the rows that enter each layer, choice of tokens and anchors), and the actual count of this program
-(with class token, patches, projector and head, and without encoder blocks that the features do not need). It runs no model. For methods inside
+(with the class token, if any, patches, projector and head, and without encoder blocks that the features do not need). It runs no model. For methods inside
 the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 		Example: `  restore-lab flops --shape llava-1.5-7b --n-vis 192,128,64
   restore-lab flops --all --n-vis 64
@@ -47,11 +50,13 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
-	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.Squares, embeddedShape, "FILE"))
+	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, embeddedShape, "FILE"))
 	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	fs.BoolVar(&o.all, "all", false, "all methods")
 	fs.IntSliceVar(&o.nVis, "n-vis", []int{192, 128, 64}, "`budgets` of visual tokens")
+	fs.IntVar(&o.tokens, "tokens", 0,
+		"`N` visual tokens of the picture, for a model that takes any number (0: 1024)")
 	fs.IntVar(&o.prompt, "prompt", lab.PaperPrompt,
 		"`N` rows of the prompt besides the picture's; the paper has 35 of the system prompt "+
 			"and 25 of the question")
@@ -83,14 +88,27 @@ func (o *flopsOptions) sizes(a *cli.App) (string, *engine.Sizes, resolver, error
 	info := m.Info()
 	s := info.Sizes
 	switch {
+	case s != nil && o.tokens != 0:
+		return "", nil, nil, cli.Flagf("tokens", "got %d, which has no effect: a picture of %s "+
+			"has %d", o.tokens, info.Name, s.Tokens)
+	case s == nil && info.SizesOf == nil:
+		return "", nil, nil, fmt.Errorf("flops: %s: operations of %s are not counted",
+			info.Name, info.Architecture)
+	case s == nil && (o.tokens < 0 || o.tokens > 1<<20):
+		return "", nil, nil, cli.Flagf("tokens", "out of range, got %d, want 1 to %d", o.tokens,
+			1<<20)
 	case s == nil:
-		return "", nil, nil, fmt.Errorf(
-			"flops: %s: operations of %s are not counted: its encoder attends in windows "+
-				"and sees pictures of any size", info.Name, info.Architecture)
+		s = info.SizesOf(cmp.Or(o.tokens, 1024))
 	case s.Views == 1:
 		return info.Name, s, m.Resolve, nil
 	}
 	return info.Name, s, func(r methods.Options) (*methods.Plan, error) {
+		if m, err := methods.Lookup(r.Base); err == nil && s.NoClass &&
+			(m.Site == reduce.InsideEncoder ||
+				slices.Contains(m.Require(r.Restore), reduce.LastKeys)) {
+			return nil, fmt.Errorf("flops: %s: the encoder of %s has no class token", r.Base,
+				info.Name)
+		}
 		return methods.Resolve(r, s.Facts())
 	}, nil
 }

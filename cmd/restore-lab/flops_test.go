@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,6 +86,84 @@ func TestFLOPsOfEngine(t *testing.T) {
 	}
 }
 
+// Ensure that models that take pictures of any size are counted as the engine multiplies: the
+// products by the engine's own count, attention by the rows.
+func TestFLOPsOfAnySize(t *testing.T) {
+	for _, name := range []string{"qwen3vl-tiny", "qwen3vl-tied-tiny", "qwen25vl-tiny"} {
+		dir := filepath.Join("..", "..", "internal", "engine", "testdata", name)
+		if name == "qwen25vl-tiny" {
+			dir = spoken(t, dir, filepath.Join(dir, "..", "qwen3vl-tiny"))
+		}
+		work := new(nn.Work)
+		m, err := engine.OpenWith(formats.Files{Model: dir}, engine.Options{},
+			engine.Hooks{Work: work})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		pic := &imageproc.Picture{Width: 128, Height: 128, Pix: make([]byte, 3*128*128)}
+		tokens := 0
+		for _, o := range []methods.Options{{}, {Base: "divprune", NVis: 5, Restore: true}} {
+			before := work.Total()
+			ans, err := m.Ask(context.Background(), engine.Request{
+				Prompt: "How many?", Images: engine.Pictures(pic), Reduce: o, MaxTokens: 1,
+				NoCache: true,
+			})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			n := ans.Report.ImageTokens
+			tokens = max(tokens, n) // the first answer reads all
+			s := m.Info().SizesOf(tokens)
+			how, err := methods.Resolve(o, s.Facts())
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := ans.Report.PromptTokens
+			f, err := lab.CountFLOPs(s, how, n, rows-n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			patches, v := s.Cell*tokens, &s.Vision
+			seen := v.Blocks * patches
+			if v.Window > 0 {
+				seen = v.Whole*patches + (v.Blocks-v.Whole)*min(patches, v.Window)
+			}
+			got := float64(work.Total().Since(before).Products.Operations) / 2
+			got += 2 * float64(patches*seen*v.Query)
+			got += 2 * float64(rows*rows*s.Text.Query*s.Text.Blocks)
+			if f.Engine != got {
+				t.Errorf("%s, %d of %d tokens: counted %.0f, the engine multiplied %.0f", name, n,
+					tokens, f.Engine, got)
+			}
+		}
+	}
+}
+
+// spoken returns a copy of a tiny Qwen2.5-VL with the tokenizer of a tiny Qwen3-VL.
+func spoken(t *testing.T, model, tokenizer string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for file, from := range map[string]string{
+		"config.json": model, "model.safetensors": model, "preprocessor_config.json": model,
+		"tokenizer.json": tokenizer, "tokenizer_config.json": tokenizer,
+		"chat_template.json": tokenizer,
+	} {
+		data, err := os.ReadFile(filepath.Join(from, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file == "config.json" {
+			data = []byte(strings.NewReplacer(`_token_id": 336`, `_token_id": 280`,
+				`_token_id": 337`, `_token_id": 281`).Replace(string(data)))
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 // Ensure that the command prints the paper's figures, names impossible settings, and refuses
 // senseless flags.
 func TestFLOPs(t *testing.T) {
@@ -108,6 +188,12 @@ func TestFLOPs(t *testing.T) {
 		"tokens a layer, want at least 96.83, the least") {
 		t.Errorf("stderr %q", r.Err)
 	}
+	r = commandLine("flops", "--shape", "qwen3-vl-2b", "--base", "holov,prumerge", "--n-vis", "114")
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "1024 visual tokens") ||
+		!strings.Contains(r.Out, "holov + RESTORE") || strings.Contains(r.Out, "prumerge") ||
+		!strings.Contains(r.Err, "prumerge, 114 tokens: flops: prumerge: the encoder of") {
+		t.Errorf("exit %d, stderr %q, %q", r.Code, r.Err, r.Out)
+	}
 	for want, args := range map[string][]string{
 		`--shape: got "x", want llava-1.5-7b|`:                             {"--shape", "x"},
 		"--shape and --model: both given, got llava-1.5-7b and y":          {"--shape", "llava-1.5-7b", "-m", "y"},
@@ -115,6 +201,8 @@ func TestFLOPs(t *testing.T) {
 		`--base: got "none", want holov|`:                                  {"--base", "none"},
 		"--n-vis: out of range, got 577, want 1 to 576 (the visual tokens": {"--n-vis", "577"},
 		"--prompt: out of range, got 0, want 1 to":                         {"--prompt", "0"},
+		"--tokens: got 9, which has no effect":                             {"--tokens", "9"},
+		"--tokens: out of range, got -1":                                   {"--shape", "qwen3-vl-2b", "--tokens", "-1"},
 	} {
 		if r := commandLine(append([]string{"flops"}, args...)...); r.Code != cli.ExitUsage ||
 			!strings.Contains(r.Err, want) {

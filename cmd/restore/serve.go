@@ -508,7 +508,7 @@ func (o *serveOptions) options(log *slog.Logger) server.Options {
 // expect tells s how long questions take on this machine, for the page. A model without pictures
 // has no prediction.
 func expect(log *slog.Logger, s *server.Server, m *restore.Model) error {
-	if m.Details().Sizes == nil {
+	if m.Details().Processor == "" {
 		return nil
 	}
 	const side, rows = 672, 128 // of the picture, if any size is possible; of the prompt

@@ -28,11 +28,8 @@ func ShapeNames(fits func(f *model.Family) bool, others ...string) string {
 	return strings.Join(append(names, others...), "|")
 }
 
-// AnyShape, squares and oneSquare are families by how their encoders read a picture.
+// AnyShape and OneSquare are families by how their encoders read a picture.
 func AnyShape(*model.Family) bool { return true }
-
-// Squares reports whether the encoder reads squares.
-func Squares(f *model.Family) bool { return f.Across > 0 }
 
 // OneSquare reports whether the encoder reads one square.
 func OneSquare(f *model.Family) bool { return f.Across == 1 }

@@ -24,7 +24,7 @@ type FLOPs struct {
 	Decoder float64 `json:"decoder"` // by Table 20
 	Total   float64 `json:"total"`   // Encoder and Decoder, as Table 8 has it
 	// Engine is what this program multiplies for the same: the blocks that the features need, over
-	// the class token too, the patches, the projector, what the schedule leaves in each layer, and
+	// a class token too, the patches, the projector, what the schedule leaves in each layer, and
 	// the head for the last row.
 	Engine float64        `json:"engine"`
 	Stages []reduce.Stage `json:"stages,omitempty"`
@@ -33,12 +33,16 @@ type FLOPs struct {
 // Overhead is Choice in percent of Total.
 func (f *FLOPs) Overhead() float64 { return 100 * f.Choice / f.Total }
 
-// block counts a block of t that rows rows enter, of which projected reach the projection of
+// block counts block i of t that rows rows enter, of which projected reach the projection of
 // attention and kept the MLP, by Table 20: 4·N·D² + 2·N²·D for attention and 2·N·F·D or 3·N·F·D for
-// the MLP.
-func block(t *engine.Tower, rows, projected, kept int) float64 {
+// the MLP. With windows of W rows, attention has 2·N·W·D; the order of blocks does not matter.
+func block(t *engine.Tower, i, rows, projected, kept int) float64 {
 	n, h, q, k := float64(rows), float64(t.Hidden), float64(t.Query), float64(t.Key)
-	return n*h*(q+2*k) + 2*n*n*q + float64(projected)*q*h +
+	seen := n
+	if t.Window > 0 && i >= t.Whole {
+		seen = float64(min(rows, t.Window))
+	}
+	return n*h*(q+2*k) + 2*n*seen*q + float64(projected)*q*h +
 		float64(kept)*float64(t.Products*t.MLP)*h
 }
 
@@ -58,26 +62,33 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 		f.NVis = nVis
 	}
 	enter, leave := r.EncoderRows(s.Vision.Blocks)
-	views := float64(s.Views)
-	f.Engine = float64(enter[0]) * float64(s.Patch) * float64(s.Vision.Hidden)
+	views, cell, class := float64(s.Views), max(1, s.Cell), 1
+	if s.NoClass {
+		class = 0
+	}
+	f.Engine = float64(cell*enter[0]) * float64(s.Patch) * float64(s.Vision.Hidden)
 	for b := range enter {
-		n, m := enter[b]/s.Views, leave[b]/s.Views
-		f.Encoder += views * block(&s.Vision, n, n, m)
+		n, m := cell*enter[b]/s.Views, cell*leave[b]/s.Views
+		f.Encoder += views * block(&s.Vision, b, n, n, m)
 		if b < s.Vision.Run {
-			f.Engine += views * block(&s.Vision, n+1, n+1, m+1)
+			f.Engine += views * block(&s.Vision, b, n+class, n+class, m+class)
 		}
 	}
 	for i, w := range s.Projector[1:] {
-		f.Engine += float64(leave[s.Vision.Run-1]) * float64(s.Projector[i]) * float64(w)
+		f.Engine += float64(max(1, s.Projectors)*leave[s.Vision.Run-1]) *
+			float64(s.Projector[i]) * float64(w)
 	}
 	enter, leave = r.LayerRows(s.Text.Blocks)
 	for l := range enter {
-		f.Decoder += block(&s.Text, prompt+enter[l], prompt+leave[l], prompt+leave[l])
+		f.Decoder += block(&s.Text, l, prompt+enter[l], prompt+leave[l], prompt+leave[l])
 		f.Mean += float64(enter[l]) / float64(len(enter))
 	}
+	width := s.Vision.Hidden
+	if cell > 1 { // the features before the projector are patches'
+		width = s.Text.Hidden
+	}
 	f.Choice, _ = r.Operations(methods.Dims{
-		C: s.Text.Hidden, Cv: s.Vision.Hidden, KeyDim: s.Vision.Hidden / s.Vision.Heads,
-		Text: prompt,
+		C: s.Text.Hidden, Cv: width, KeyDim: s.Vision.Hidden / s.Vision.Heads, Text: prompt,
 	})
 	f.Engine += f.Decoder + float64(s.Text.Hidden)*float64(s.Vocab)
 	f.Total = f.Encoder + f.Decoder

@@ -340,16 +340,22 @@ type Info struct {
 	Types        map[string]int64 // number of values by stored type
 	Vision, Text []Field          // sizes, in reading order
 	EOS          []int32          // end-of-sequence ids in config.json
-	Sizes        *Sizes           // nil if operations are not counted
+	Sizes        *Sizes           // nil if they depend on the picture, or are not counted
+	// SizesOf returns the sizes for a picture of that many visual tokens, if a picture may have any
+	// number; nil if it may not, or if operations are not counted.
+	SizesOf func(tokens int) *Sizes
 }
 
 // Sizes are the quantities that determine the number of operations of a forward pass.
 type Sizes struct {
-	Tokens       int // visual tokens of a picture before reduction
-	Views        int // number of pictures that the encoder processes for them
-	Patch        int // values in a patch
+	Tokens       int  // visual tokens of a picture before reduction
+	Views        int  // number of pictures that the encoder processes for them
+	NoClass      bool // the encoder has no class token
+	Patch        int  // values in a patch
+	Cell         int  // patches that make a visual token; 0: one
 	Vision, Text Tower
 	Projector    []int // widths from the encoder to the decoder
+	Projectors   int   // products with Projector's widths for a token; 0: one
 	Vocab        int
 }
 
@@ -357,7 +363,7 @@ type Sizes struct {
 func (s *Sizes) Facts() methods.Facts {
 	return methods.Facts{
 		Tokens: s.Tokens, Layers: s.Text.Blocks,
-		EncoderBlocks: s.Vision.Run, EncoderDepth: s.Vision.Blocks,
+		EncoderBlocks: s.Vision.Run, EncoderDepth: s.Vision.Blocks, NoClass: s.NoClass,
 	}
 }
 
@@ -370,6 +376,8 @@ type Tower struct {
 	Query, Key int // width of a row's queries and of its keys
 	MLP        int
 	Products   int // number of products between Hidden and MLP in a block
+	Window     int // rows that a row attends to, but in Whole of the blocks; 0: to all
+	Whole      int
 }
 
 // Field is one named size.

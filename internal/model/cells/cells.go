@@ -20,6 +20,16 @@ func Theta(v *model.Values) float64 {
 	return p.Float("rope_theta", 10000)
 }
 
+// Sizes returns the sizes for a picture of that many tokens, without the towers, that follow from
+// the width of patches and of tokens.
+func Sizes(tokens, merge, hidden, out int) *model.Sizes {
+	cell := merge * merge
+	return &model.Sizes{
+		Tokens: tokens, Views: 1, NoClass: true, Cell: cell,
+		Projector: []int{cell * hidden, cell * hidden, out},
+	}
+}
+
 // Part is a picture, or a moment of a video, as the encoder sees it: a grid of patches (1 frame,
 // rows, columns), of which all cells are encoded or only some.
 type Part struct {

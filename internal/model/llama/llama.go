@@ -101,6 +101,14 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
+// Tower returns the sizes of the layers.
+func (c *Config) Tower() model.Tower {
+	return model.Tower{
+		Blocks: c.Layers, Run: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
+		Query: c.Heads * c.HeadDim, Key: c.KVHeads * c.HeadDim, MLP: c.MLP, Products: 3,
+	}
+}
+
 // Fields describes the sizes.
 func (c *Config) Fields() []model.Field {
 	fields := []model.Field{

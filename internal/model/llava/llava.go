@@ -147,15 +147,13 @@ func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
 	}
 	info.Text = t.Fields()
 	info.Sizes = &model.Sizes{
-		Tokens: m.tokens(), Views: 1, Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
+		Tokens: m.tokens(), Views: 1, NoClass: v.Class() == 0,
+		Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
 		Vision: model.Tower{
 			Blocks: v.Layers, Run: slices.Max(m.cfg.Features), Hidden: v.Hidden, Heads: v.Heads,
 			Query: v.Hidden, Key: v.Hidden, MLP: v.MLP, Products: 2,
 		},
-		Text: model.Tower{
-			Blocks: t.Layers, Run: t.Layers, Hidden: t.Hidden, Heads: t.Heads,
-			Query: t.Heads * t.HeadDim, Key: t.KVHeads * t.HeadDim, MLP: t.MLP, Products: 3,
-		},
+		Text:      t.Tower(),
 		Projector: []int{v.Hidden * len(m.cfg.Features), t.Hidden, t.Hidden},
 	}
 	return info

@@ -118,7 +118,21 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		}, {Name: "mlp", Value: v.MLP},
 	}
 	m.info.Text = t.Fields()
+	m.info.SizesOf = m.sizes
 	return m, nil
+}
+
+// sizes returns the sizes for a picture of that many visual tokens, in whole windows.
+func (m *Model) sizes(tokens int) *model.Sizes {
+	v, side := &m.cfg.Vision, m.vision.side()
+	s := cells.Sizes(tokens, v.Merge, v.Hidden, v.Out)
+	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
+	s.Patch, s.Projectors = 3*v.Frames*v.Patch*v.Patch, 1
+	s.Vision = model.Tower{
+		Blocks: v.Layers, Run: v.Layers, Hidden: v.Hidden, Heads: v.Heads, Query: v.Hidden,
+		Key: v.Hidden, MLP: v.MLP, Products: 3, Window: side * side * s.Cell, Whole: len(v.Full),
+	}
+	return s
 }
 
 // Decoder implements model.Multimodal.

@@ -65,7 +65,21 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		{Name: "layers that the decoder reads too", Value: v.Deep},
 	}
 	m.info.Text = c.Text.Fields()
+	m.info.SizesOf = m.sizes
 	return m, nil
+}
+
+// sizes returns the sizes for a picture of that many visual tokens.
+func (m *Model) sizes(tokens int) *model.Sizes {
+	v := &m.cfg.Vision
+	s := cells.Sizes(tokens, v.Merge, v.Hidden, v.Out)
+	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
+	s.Patch, s.Projectors = 3*v.Frames*v.Patch*v.Patch, 1+len(v.Deep)
+	s.Vision = model.Tower{
+		Blocks: v.Layers, Run: v.Layers, Hidden: v.Hidden, Heads: v.Heads, Query: v.Hidden,
+		Key: v.Hidden, MLP: v.MLP, Products: 2,
+	}
+	return s
 }
 
 // Decoder implements model.Multimodal.
