@@ -15,7 +15,24 @@ const (
 	Shrunk Need = "shrunk"
 	// Pixels is the picture as the encoder sees it, in bytes.
 	Pixels Need = "pixels"
+	// ClsAttnShallow is ClsAttn of a block in the encoder's first quarter.
+	ClsAttnShallow Need = "cls_attn_shallow"
+	// ReceivedMid is the attention that each token receives, averaged over all queries, in a block
+	// in the encoder's middle; ReceivedDeep, in the block of ClsAttn.
+	ReceivedMid  Need = "received_mid"
+	ReceivedDeep Need = "received_deep"
+	// Cells are features before the projector, one row for each token, of every encoder. In a file,
+	// hidden has them if there is a class token.
+	Cells Need = "hidden_cells"
+	// PromptText are the decoder's embeddings of all text of the prompt, QuestionText those of the
+	// question alone. Both are Input.Text, and a method needs at most one of them. In a file their
+	// name is text. A choice that reads them holds only for that text.
+	PromptText   Need = "text"
+	QuestionText Need = "question"
 )
+
+// ReadsText reports whether the need is a text, so that a choice holds only for it.
+func (n Need) ReadsText() bool { return n == PromptText || n == QuestionText }
 
 // Input is one picture's tokens and everything that criteria read of them. Slices are read-only. A
 // slice that no method of the request needs may be nil.
@@ -35,6 +52,27 @@ type Input struct {
 
 	Cv     int       // width of the encoder
 	Hidden []float32 // [N+1, Cv] features before the projector; row 0 is the class token
+
+	// [heads, N+1] for any number of heads, like ClsAttn: the class token's attention in a shallow
+	// block, and what rows receive from all queries, the class token's included, in a block in the
+	// middle and in the one of ClsAttn. With NoClass, ClsAttnShallow too is what patches receive.
+	ClsAttnShallow, ReceivedMid, ReceivedDeep []float32
+
+	// Cells [N, CellDim] are features before the projector where they are not in Hidden, because
+	// the encoder has no class token. Where several patches make a token, they are means.
+	CellDim int
+	Cells   []float32
+
+	// Text [M, C] are the decoder's embeddings of a text; nil: not known. It may have no rows.
+	Text []float32
+
+	// ClipImage [N, ClipDim] and ClipText [M, ClipDim] are picture and question in CLIP's common
+	// space. Only files have them.
+	ClipDim             int
+	ClipImage, ClipText []float32
+
+	// Padding [N] tells which tokens show nothing of the picture; nil: none.
+	Padding []bool
 
 	KeyDim int       // width of a key of one head
 	Keys   []float32 // [Heads, N+1, KeyDim] keys of the layer that made Hidden
@@ -73,6 +111,7 @@ type Pruned struct {
 // View is a part of a picture that the encoder processed separately.
 type View struct {
 	Tokens []int32 // indices into the picture's tokens, ascending
+	H, W   int     // rows and columns of Tokens; 0: they are not known to form a grid
 
 	Class     []float32 // [Cv] its class token before the projector
 	LastQuery []float32 // [width] its class token's query of the last layer

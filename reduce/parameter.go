@@ -70,6 +70,8 @@ func (p *Parameter) Range() string {
 		return "more than " + number(*p.Least) + " and at most " + number(*p.Most)
 	case p.Least != nil && p.Most != nil:
 		return number(*p.Least) + " to " + number(*p.Most)
+	case p.Above:
+		return "more than " + number(*p.Least)
 	case p.Least != nil:
 		return "at least " + number(*p.Least)
 	case p.Most != nil:

@@ -143,7 +143,11 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err != nil {
 		return err
 	}
-	encoded, err := m.Encode(ctx, engine.Pictures(pics...))
+	var how []methods.Options
+	for i := range runs {
+		how = append(how, *runs[i].Reduction)
+	}
+	encoded, err := m.Encode(ctx, engine.Pictures(pics...), how...)
 	if err != nil {
 		return err
 	}

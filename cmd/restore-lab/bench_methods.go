@@ -285,17 +285,20 @@ func newMethodBench(pool *kernel.Pool, s *engine.Sizes) *methodBench {
 		seed++
 		return gaussian(rand.NewPCG(seed, 7), n)
 	}
+	attention := func() []float32 { return probabilities(random(h*(n+1)), n+1) }
 	b := &methodBench{pool: pool, s: s, calibration: map[int]time.Duration{}}
 	b.in = &reduce.Input{
-		N: n, C: c, X: random(n * c), Heads: h, ClsAttn: probabilities(random(h*(n+1)), n+1), Cv: w,
+		N: n, C: c, X: random(n * c), Heads: h, ClsAttn: attention(), Cv: w,
 		Hidden: random((n + 1) * w),
 		KeyDim: w / h, Keys: random((n + 1) * w), LastQuery: random(w),
-		LastKeys: random((n + 1) * w),
+		LastKeys: random((n + 1) * w), ClsAttnShallow: attention(), ReceivedMid: attention(),
+		ReceivedDeep: attention(),
 	}
 	if side := int(math.Sqrt(float64(n))); side*side == n {
 		b.in.GridH, b.in.GridW = side, side
 	}
 	keys := n + lab.PaperPrompt
+	b.in.Text = random(lab.PaperPrompt * c)
 	b.text, b.look = random(benchBehind*c), probabilities(random((n+benchBehind)*keys), keys)
 	return b
 }

@@ -221,7 +221,8 @@ func (o *evalOptions) answerers(m *evaluated, reductions []*restore.Reduction) [
 	all := []eval.Answerer{m.with(nil)}
 	for _, how := range reductions {
 		options, err := seam.Reduction(how)
-		if x := m.with(how); o.distance && !(o.all && err == nil && options.Inside()) {
+		inside := err == nil && (options.Inside() || options.ReadsText())
+		if x := m.with(how); o.distance && !(o.all && inside) {
 			all = append(all, lab.Distances{Service: x})
 		} else {
 			all = append(all, x)

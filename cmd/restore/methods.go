@@ -217,10 +217,14 @@ func describeMethod(w io.Writer, m *reduce.Method) error {
 		}
 	}
 	add("paper", m.Paper)
-	if m.Text {
+	switch {
+	case m.Text && m.Site == reduce.InsideDecoder:
 		add("text", "reads the question: what it keeps was chosen for the first question of "+
 			"a conversation")
-	} else {
+	case m.Text:
+		add("text", "reads the question: it chooses again for every question about the picture, "+
+			"and each reads the picture's rows again")
+	default:
 		add("text", "does not read the question: what it keeps serves every question about "+
 			"the picture")
 	}

@@ -257,6 +257,7 @@ func (r *Request) check(most int) error {
 // dialogue holds the parts of a prompt.
 type dialogue struct {
 	messages []chat.Message
+	question string     // text of the last question
 	tokens   []int32    // used instead of messages
 	pics     []*picture // in order
 	added    int        // new pictures, at the end of pics
@@ -280,6 +281,7 @@ func (e *Engine) dialogue(ctx context.Context, req *Request, d *dialogue) (err e
 			return err
 		}
 	}
+	d.question = req.Prompt
 	question, err := userMessage(req.Prompt, d.pics, req.Places)
 	d.messages = append(d.messages, question)
 	return err
@@ -315,6 +317,7 @@ func (e *Engine) messages(ctx context.Context, req *Request, d *dialogue) error 
 	for _, m := range req.Messages {
 		out := chat.Message{Role: m.Role}
 		index := 0
+		d.question = m.text()
 		for _, part := range m.Parts {
 			if part.Image == nil {
 				out.Content = append(out.Content, chat.Part{
@@ -478,10 +481,10 @@ func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err erro
 	p.id = e.rowsKey(p, key)
 	if !req.NoCache {
 		p.entry = e.cached.use(key)
-		if e.cached.get(p.entry) == nil {
+		if e.cached.get(p.entry) == nil && !p.asks() {
 			p.stored = e.restore(p)
 		}
-		if f := e.cached.get(p.entry); f != nil && p.late != nil {
+		if f := e.cached.get(p.entry); f != nil && p.late != nil && !p.asks() {
 			p.got(f)
 		}
 	}
@@ -536,6 +539,9 @@ func (s *sequence) prepare(d dialogue) (err error) {
 			s.sampler.Read(u.id)
 		}
 	}
+	if err := e.setWords(&d, ids, s.req.Salt); err != nil {
+		return err
+	}
 	if s.calib, err = e.calibration(d.pics); err != nil {
 		return err
 	}
@@ -584,8 +590,26 @@ func (s *Encoded) Picture(i int) *Encoded {
 	return &Encoded{pictures: s.pictures[i : i+1], visuals: s.visuals[i : i+1]}
 }
 
-// Encode prepares and encodes pictures.
-func (e *Engine) Encode(ctx context.Context, pics []*Image) (*Encoded, error) {
+// reads returns the by-products of pictures that many methods read, and those that the methods of
+// all of how read. Options that some picture does not allow are found when a request has them.
+func (e *Engine) reads(pics []ready, how ...methods.Options) model.Needs {
+	need := model.Needs{ClsAttn: true, Keys: true}
+	for i := range pics {
+		s := pics[i].prepared.Shape()
+		need.Last = need.Last || !s.NoClass
+		for _, o := range how {
+			if planned, err := e.plan(s, o); err == nil {
+				need = need.With(planned.need)
+			}
+		}
+	}
+	return need
+}
+
+// Encode prepares and encodes pictures, with what many methods and those of how read.
+func (e *Engine) Encode(
+	ctx context.Context, pics []*Image, how ...methods.Options,
+) (*Encoded, error) {
 	if err := e.takesPictures(); err != nil {
 		return nil, err
 	}
@@ -599,9 +623,10 @@ func (e *Engine) Encode(ctx context.Context, pics []*Image) (*Encoded, error) {
 		}
 		out.pictures = append(out.pictures, made[0])
 	}
+	need := e.reads(out.pictures, how...)
 	return out, e.Do(ctx, func(r *model.Run) error {
 		for _, s := range shared {
-			v, err := s.encode(e, r)
+			v, err := s.encode(e, r, need)
 			if err != nil {
 				return err
 			}

@@ -155,6 +155,9 @@ func (e *Engine) remember(im *image) {
 func (e *Engine) featuresKey(p *picture, salt string) Key {
 	how := []byte("whole") // with a method inside the decoder, features are the encoder's output
 	switch {
+	case p.asks(): // so are they with one that reads a text
+		how, _ = json.Marshal(p.need)
+		return keyOf([]byte("encoded"), p.key[:], how, []byte(salt))
 	case p.late != nil:
 		how, _ = json.Marshal(p.late)
 	case !p.whole():
@@ -172,6 +175,8 @@ func (e *Engine) featuresKey(p *picture, salt string) Key {
 func (e *Engine) rowsKey(p *picture, features Key) Key {
 	switch {
 	case p.chosenInside(): // the choice holds for this question only
+		return e.unique()
+	case p.asks(): // see setWords
 		return e.unique()
 	case p.late == nil && p.plan.First != nil: // late options are part of the features' key
 		how, _ := json.Marshal(p.plan.Resolved)
@@ -192,7 +197,8 @@ type picture struct {
 	visual   *model.Visual // an earlier encoding of it; nil: none
 	deep     [][]float32   // Visual.Deep of the picture as it is being reduced
 	planned
-	index int // within its message
+	index int     // within its message
+	words []int32 // text that its method reads after the encoder
 
 	id     Key             // of the rows that the decoder reads
 	entry  *entry          // in the feature cache; nil: the cache is not used

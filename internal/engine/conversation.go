@@ -17,8 +17,9 @@ import (
 
 // Conversation is a dialogue about pictures. What it has read stays in the caches while there is
 // memory, so each turn reads only its new part. The answers are the same as if everything were read
-// again. What a method inside the decoder chose for one question holds for later ones. A
-// Conversation is not safe for concurrent use.
+// again. What a method inside the decoder chose for one question holds for later ones; a method
+// that reads the text after the encoder chooses again for each question. A Conversation is not safe
+// for concurrent use.
 type Conversation struct {
 	e        *Engine
 	options  methods.Options
@@ -150,6 +151,7 @@ func (c *Conversation) question(ctx context.Context, s *sequence, d *dialogue) (
 			return err
 		}
 	}
+	d.question = req.Prompt
 	question, err := userMessage(req.Prompt, d.pics[len(c.pics):], req.Places)
 	if err != nil {
 		return err
@@ -170,10 +172,15 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 			}
 			continue
 		}
+		if p.asks() { // its tokens are chosen again, for this question
+			other := *p
+			p = &other
+			pics[i], p.tokens, p.inside = p, nil, nil
+		}
 		p.spent, p.stored, p.from = spent{}, "", ""
 		if !req.NoCache {
 			p.entry = e.cached.use(e.featuresKey(p, req.Salt))
-			if e.cached.get(p.entry) != nil || e.restore(p) != "" {
+			if e.cached.get(p.entry) != nil || !p.asks() && e.restore(p) != "" {
 				continue
 			}
 		}

@@ -136,6 +136,9 @@ func (c *featureCache) numbers() CacheStats {
 // size is the memory of f in bytes, without a few hundred bytes of overhead.
 func (f *features) size() int64 {
 	n := int64(len(f.x))
+	if f.visual != nil {
+		n += visualBytes(f.visual) / 4
+	}
 	if r := f.reduction; r != nil {
 		if len(r.Features) > 0 && &r.Features[0] != &f.x[0] {
 			n += int64(len(r.Features))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -81,6 +82,46 @@ func (p *picture) cuts() []reduce.Cut {
 		out = append(out, c)
 	}
 	return out
+}
+
+// moments returns the grids of a video whose moments are one list; nil if s is none.
+func moments(s *model.Shape) []reduce.Cut {
+	var out []reduce.Cut
+	n := s.FrameH * s.FrameW
+	for at := int32(0); n > 0 && int(at)+n <= s.N; at += int32(n) {
+		c := reduce.Cut{H: s.FrameH, W: s.FrameW, Tokens: make([]int32, n)}
+		for i := range c.Tokens {
+			c.Tokens[i] = at + int32(i)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// rectangles sets the sides of the views whose tokens fill a rectangle of one of the grids.
+func rectangles(views []reduce.View, grids []imageproc.Grid) {
+	type place struct{ grid, y, x int }
+	at := map[int32]place{}
+	for i, g := range grids {
+		for k, t := range g.Tokens {
+			at[t] = place{i, k / g.Cols, k % g.Cols}
+		}
+	}
+	for i := range views {
+		v := &views[i]
+		if len(v.Tokens) == 0 {
+			continue
+		}
+		first, last := at[v.Tokens[0]], at[v.Tokens[len(v.Tokens)-1]] // raster order
+		h, w := last.y-first.y+1, last.x-first.x+1
+		fills := h*w == len(v.Tokens)
+		for k, t := range v.Tokens {
+			fills = fills && at[t] == place{first.grid, first.y + k/w, first.x + k%w}
+		}
+		if fills {
+			v.H, v.W = h, w
+		}
+	}
 }
 
 // ends returns the index of the newline after each row of g, or nil if there are none.

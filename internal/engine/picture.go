@@ -20,9 +20,10 @@ type planned struct {
 	list  *list // tokens that are reduced, of a picture encoded in views; nil: all tokens
 	need  model.Needs
 	site  reduce.Site
-	draws bool // the choice depends on a seed
-	small bool // the method reads the picture encoded at a smaller size
-	sees  bool // the method reads the picture's pixels
+	draws bool        // the choice depends on a seed
+	small bool        // the method reads the picture encoded at a smaller size
+	sees  bool        // the method reads the picture's pixels
+	text  reduce.Need // the text that the method reads after the encoder; "": none
 
 	// late is set for a budget by content, which is computed from the encoded picture: the options
 	// to resolve then. Until then, plan has the largest possible budget.
@@ -51,6 +52,8 @@ type features struct {
 	// added to them after it; nil if only keys and values are kept
 	x        []float32
 	encoding *methods.Encoding // of a method inside the encoder; nil without a trace
+	// for a method that reads a text: the encoder's output, and nothing else
+	visual *model.Visual
 }
 
 // rows returns how many rows the decoder reads. It is an upper bound if the method determines the
@@ -86,14 +89,26 @@ func (p *picture) reduced() *reduce.Reduction {
 }
 
 // needs returns the by-products of the encoder that a method reads.
-func needs(m *reduce.Method, restore bool) (n model.Needs, small bool) {
+func needs(m *reduce.Method, restore, noClass bool) (n model.Needs, small bool) {
 	for _, need := range m.Require(restore) {
-		n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn
+		n.ClsAttn = n.ClsAttn || need == reduce.ClsAttn || need == reduce.ReceivedDeep && noClass
 		n.Keys = n.Keys || need == reduce.Keys
 		n.Last = n.Last || need == reduce.LastKeys
+		n.Cells = n.Cells || need == reduce.Cells
 		small = small || need == reduce.Shrunk
 	}
 	return n, small
+}
+
+// tapped adds the attention that p reads of the encoder's blocks to what it needs.
+func (p *planned) tapped(noClass bool) {
+	for _, t := range p.plan.Taps() {
+		if t.Need == reduce.ClsAttnShallow && !noClass {
+			p.need.Class = append(p.need.Class, t.Block)
+		} else {
+			p.need.Received = append(p.need.Received, t.Block)
+		}
+	}
 }
 
 // cannot returns the error for a model that lacks data which a method needs.
@@ -110,7 +125,7 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 		return p, err
 	}
 	p.site, p.draws = m.Site, m.Draws
-	p.need, p.small = needs(&m, o.Restore)
+	p.need, p.small = needs(&m, o.Restore, s.NoClass)
 	p.sees = m.Site == reduce.AfterEncoder && slices.Contains(m.Require(o.Restore), reduce.Pixels)
 	if s.NoClass && p.need.Last {
 		return p, cannot(o.Base, "it reads the class token of the encoder's last layer, and "+
@@ -132,6 +147,8 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	if p.plan, err = methods.Resolve(o, f); err != nil {
 		return p, err
 	}
+	p.tapped(s.NoClass)
+	p.text = p.plan.Text()
 	if p.small && s.Fixed != "" && p.plan.BeforeDecoder().NVis != p.plan.N {
 		return p, cannot(o.Base, "this model cannot encode a picture at another size: "+s.Fixed)
 	}
@@ -144,7 +161,8 @@ func (e *Engine) facts(s *model.Shape) methods.Facts {
 		Tokens: s.N, GridH: s.GridH, GridW: s.GridW,
 		NoClass: s.NoClass, Newlines: s.Views != nil, Axes: s.Pos != nil,
 		Layers: e.shape.Layers, EncoderBlocks: s.Blocks, EncoderDepth: s.Depth,
-		Recipe: e.recipe, Budgets: e.budgets, Pruned: pruned(s),
+		EncoderFull: s.Full,
+		Recipe:      e.recipe, Budgets: e.budgets, Pruned: pruned(s),
 	}
 }
 
@@ -260,11 +278,11 @@ func (e *Engine) deepen(p *picture, f *features) {
 
 // encode runs the encoder on p unless it was encoded before.
 func (e *Engine) encode(r *model.Run, p *picture, need model.Needs) (*model.Visual, error) {
-	if p.visual != nil {
+	if p.visual != nil && p.visual.Needs.Cover(&need) {
 		return p.visual, nil
 	}
 	if p.shared != nil && p.shared.key != (Key{}) && e.encoded.most > 0 {
-		return p.shared.encode(e, r)
+		return p.shared.encode(e, r, need)
 	}
 	v, err := e.m.Encode(r, []model.Picture{p.prepared}, need)
 	if err != nil {
@@ -280,7 +298,11 @@ func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err erro
 		if err != nil {
 			return nil, err
 		}
-		in, p.deep = p.input(v), v.Deep
+		if in, p.deep = p.input(v), v.Deep; p.text != "" {
+			if in.Text, err = e.textOf(p); err != nil {
+				return nil, err
+			}
+		}
 	} else {
 		in = p.input(&model.Visual{Shape: p.shape})
 		if in.ShrunkH, in.ShrunkW, err = methods.ShrunkGrid(p.shape.GridH, p.shape.GridW,

@@ -193,25 +193,36 @@ func (k *keptPictures) take(s *preparation) {
 
 // bytes is the memory of an encoded picture.
 func (s *preparation) bytes() int64 {
-	v := s.encoded
+	return s.pics[0].bytes + int64(len(s.pics[0].rgb)) + visualBytes(s.encoded)
+}
+
+// visualBytes is the memory of an encoded picture.
+func visualBytes(v *model.Visual) int64 {
 	n := len(v.X) + len(v.ViewsX) + len(v.ClsAttn) + len(v.Hidden) + len(v.Keys) +
-		len(v.LastQuery) + len(v.LastKeys)
+		len(v.LastQuery) + len(v.LastKeys) + len(v.Cells)
 	for _, level := range v.Deep {
 		n += len(level)
 	}
-	return s.pics[0].bytes + int64(len(s.pics[0].rgb)) + 4*int64(n)
+	for _, taps := range []map[int][]float32{v.Class, v.Received} {
+		for _, a := range taps {
+			n += len(a)
+		}
+	}
+	return 4 * int64(n)
 }
 
-// encode returns the encoding of the picture with everything that methods read. Only the device's
-// goroutine calls it.
-func (s *preparation) encode(e *Engine, r *model.Run) (*model.Visual, error) {
-	if s.encoded != nil {
-		return s.encoded, nil
-	}
+// encode returns the encoding of the picture with what many methods read, and with need. Only the
+// device's goroutine calls it.
+func (s *preparation) encode(e *Engine, r *model.Run, need model.Needs) (*model.Visual, error) {
 	p := s.pics[0].prepared
-	v, err := e.m.Encode(r, []model.Picture{p}, model.Needs{
-		ClsAttn: true, Keys: true, Last: !p.Shape().NoClass,
-	})
+	need = need.With(model.Needs{ClsAttn: true, Keys: true, Last: !p.Shape().NoClass})
+	if s.encoded != nil {
+		if s.encoded.Needs.Cover(&need) {
+			return s.encoded, nil
+		}
+		need = need.With(s.encoded.Needs)
+	}
+	v, err := e.m.Encode(r, []model.Picture{p}, need)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -72,6 +73,17 @@ type Request struct {
 type Message struct {
 	Role  string // "system", "user" or "assistant"
 	Parts []Part
+}
+
+// text returns the message's texts, one after another.
+func (m *Message) text() string {
+	var texts []string
+	for _, p := range m.Parts {
+		if p.Image == nil && p.Text != "" {
+			texts = append(texts, p.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
 }
 
 // Part is a text or a picture within a message.

@@ -543,6 +543,9 @@ func (p *picture) found(before *picture) {
 // features makes the decoder's rows of p if they are not cached.
 func (d *scheduler) features(p *picture) error {
 	c := d.e.cached
+	if p.asks() {
+		return d.choiceFor(p)
+	}
 	if p.entry != nil {
 		if f := c.get(p.entry); f != nil {
 			p.got(f)
@@ -565,6 +568,45 @@ func (d *scheduler) features(p *picture) error {
 		c.put(p.entry, f)
 		d.e.save(p.entry.key, f)
 	}
+	return nil
+}
+
+// choiceFor makes the decoder's rows of p for the text that p's method reads. The encoder's output
+// is kept for other texts.
+func (d *scheduler) choiceFor(p *picture) error {
+	c, from, encoding := d.e.cached, FromNothing, time.Duration(0)
+	if given := p.visual; given == nil {
+		defer func() { p.visual = nil }()
+	}
+	if p.entry != nil && p.visual == nil {
+		if f := c.get(p.entry); f != nil {
+			p.visual, from = f.visual, FromFeatures
+		}
+		c.count(from)
+	}
+	if p.visual == nil {
+		start := time.Now()
+		v, err := d.e.encode(d.read, p, p.need)
+		if err == nil {
+			err = d.end()
+		}
+		if err != nil {
+			return err
+		}
+		if p.visual, encoding = v, time.Since(start); p.entry != nil {
+			c.put(p.entry, &features{visual: v})
+		}
+	}
+	f, err := d.e.features(d.read, p)
+	if err == nil {
+		err = d.end()
+	}
+	if err != nil {
+		return err
+	}
+	p.got(f)
+	p.from, p.prepared = from, nil
+	p.spent.encode += encoding
 	return nil
 }
 

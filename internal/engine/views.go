@@ -58,14 +58,22 @@ func (p *picture) input(v *model.Visual) *reduce.Input {
 	in := &reduce.Input{
 		N: v.N, C: v.C, X: v.X, GridH: v.GridH, GridW: v.GridW, NoClass: v.NoClass,
 		Heads: v.Heads, ClsAttn: v.ClsAttn, Cv: v.Cv, Hidden: v.Hidden, KeyDim: v.KeyDim,
-		Keys: v.Keys, LastQuery: v.LastQuery, LastKeys: v.LastKeys, Pruned: pruned(v.Shape),
+		Keys: v.Keys, LastQuery: v.LastQuery, LastKeys: v.LastKeys, CellDim: v.CellDim,
+		Cells: v.Cells, Grids: moments(v.Shape), Padding: p.padding(),
+		Pruned: pruned(v.Shape),
 	}
+	p.attention(in, v)
 	var rows []int32 // rows of the encoder: the class token's, then each token's; nil: all in order
 	switch l := p.list; {
 	case l != nil:
 		rows = l.encoderRows(v.T)
 		in.N, in.X, in.GridH, in.GridW = len(l.source), l.features(v), 0, 0
-		in.Grids, in.Views = p.cuts(), l.parts(v)
+		in.Cells = nn.Gathered(v.Cells, l.source, v.CellDim)
+		in.Views = l.parts(v)
+		rectangles(in.Views, p.viewGrids())
+		if in.Grids == nil {
+			in.Grids = p.cuts()
+		}
 		in.LastQuery = v.LastQuery[:len(v.LastQuery)/v.Views.Count]
 	case v.T == v.N: // the class token is a visual token too ("full")
 		rows = make([]int32, 1, v.N+1)
@@ -76,11 +84,56 @@ func (p *picture) input(v *model.Visual) *reduce.Input {
 	if rows == nil {
 		return in
 	}
-	in.ClsAttn = nn.GatheredHeads(v.ClsAttn, rows, v.Heads, v.T, 1)
+	for _, a := range []*[]float32{
+		&in.ClsAttn, &in.ClsAttnShallow, &in.ReceivedMid, &in.ReceivedDeep,
+	} {
+		*a = nn.GatheredHeads(*a, rows, v.Heads, v.T, 1)
+	}
 	in.Hidden = nn.Gathered(v.Hidden, rows, v.Cv)
 	in.Keys = nn.GatheredHeads(v.Keys, rows, v.Heads, v.T, v.KeyDim)
 	in.LastKeys = nn.Gathered(v.LastKeys, rows, len(in.LastQuery))
 	return in
+}
+
+// attention sets the attention of the encoder's blocks that the picture's method reads.
+func (p *picture) attention(in *reduce.Input, v *model.Visual) {
+	for _, t := range p.plan.Taps() {
+		switch {
+		case t.Need == reduce.ReceivedMid:
+			in.ReceivedMid = v.Received[t.Block]
+		case t.Need == reduce.ReceivedDeep:
+			in.ReceivedDeep = v.Received[t.Block]
+		case v.NoClass:
+			in.ClsAttnShallow = v.Received[t.Block]
+		default:
+			in.ClsAttnShallow = v.Class[t.Block]
+		}
+	}
+	if v.NoClass {
+		in.ReceivedDeep = v.ClsAttn
+	}
+}
+
+// padding tells which tokens of a picture, or of its list, show only the padding around it; nil:
+// none do.
+func (p *picture) padding() []bool {
+	var out []bool
+	for _, g := range p.grids() {
+		for k := range g.Rows * g.Cols {
+			t := k
+			if g.Tokens != nil {
+				t = int(g.Tokens[k])
+			}
+			if t < 0 || !g.Outside(k, p.width, p.height) {
+				continue
+			}
+			if out == nil {
+				out = make([]bool, p.plan.N)
+			}
+			out[t] = true
+		}
+	}
+	return out
 }
 
 // encoderRows returns the encoder's row of view 0's class token and of each token; -1 is a newline.

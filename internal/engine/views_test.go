@@ -121,7 +121,7 @@ func (c *viewsCase) reduce(t *testing.T, o methods.Options) (*reduce.Reduction, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &picture{image: &image{shape: c.v.Shape}, planned: planned{list: l}}
+	p := &picture{image: &image{shape: c.v.Shape}, planned: planned{list: l, plan: r}}
 	out, err := methods.Reduce(p.input(c.v), r, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +314,12 @@ func (c *viewsCase) check(t *testing.T, run string) {
 func TestInputOfClassToken(t *testing.T) {
 	input := func(s *model.Shape, hidden []float32) *reduce.Input {
 		v := &model.Visual{Shape: s, Hidden: hidden}
-		return (&picture{image: &image{shape: s}}).input(v)
+		plan, err := methods.Resolve(methods.Options{Base: "random", NVis: 1},
+			methods.Facts{Tokens: s.N})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&picture{image: &image{shape: s}, planned: planned{plan: plan}}).input(v)
 	}
 	without := input(&model.Shape{N: 2, T: 3, Cv: 1, NoClass: true}, []float32{0, 5, 6})
 	if !without.NoClass || !slices.Equal(without.Hidden, []float32{0, 5, 6}) {

@@ -48,6 +48,10 @@ func alone(
 func Hausdorff(
 	ctx context.Context, e *engine.Engine, pics *engine.Encoded, o methods.Options,
 ) ([]float64, error) {
+	if o.ReadsText() && !o.Inside() {
+		return nil, fmt.Errorf("lab: hausdorff: %s chooses for each question, so a picture "+
+			"has no distance of its own", o.Base)
+	}
 	if o.Inside() {
 		what := o.Base
 		if o.TwoStages {

@@ -226,47 +226,20 @@ func apet(w *work) (*reduce.Reduction, error) {
 	start := time.Now()
 	released := w.o.Compat == "released"
 	r.Kept = f.kept(k)
-	heads := slices.Clone(r.Kept[len(f.basis):])
+	heads := r.Kept[len(f.basis):]
 	if released {
 		r.Kept = topK(f.err, k)
-		heads = slices.Clone(r.Kept[:k-len(f.basis)])
+		heads = r.Kept[:k-len(f.basis)]
 	}
 	if len(heads) == 0 {
-		heads = slices.Clone(r.Kept)
+		heads = r.Kept
 	}
-	slices.Sort(heads)
 	c, err := newCosines(w.pool, f.x, in.N, f.width, "hidden")
 	if err != nil {
 		return nil, err
 	}
-	rest := others(in.N, r.Kept)
-	to, err := c.nearestHeads(rest, heads)
-	if err != nil {
+	if err := w.joinKept(r, c, heads, f.x); err != nil {
 		return nil, err
-	}
-	members := map[int32][]int32{}
-	for _, t := range r.Kept {
-		members[t] = []int32{t}
-	}
-	for i, t := range rest {
-		head := heads[to[i]]
-		members[head] = append(members[head], t)
-	}
-	for _, t := range slices.Sorted(slices.Values(r.Kept)) {
-		list := members[t]
-		slices.Sort(list)
-		row := reduce.Row{Members: list, Anchor: t, Size: len(list), Merged: len(list) > 1}
-		if row.Merged {
-			r.Anchors = append(r.Anchors, t)
-		}
-		r.Rows = append(r.Rows, row)
-	}
-	o := *w.o
-	o.MergePosition = "anchor"
-	(&work{in: in, o: &o}).place(r)
-	r.Features = make([]float32, len(r.Rows)*f.width)
-	for i := range r.Rows {
-		mean(r.Features[i*f.width:(i+1)*f.width], f.x, f.width, r.Rows[i].Members)
 	}
 	if released { // the basis overwrites the last kept ones
 		last := slices.Sorted(slices.Values(r.Kept[max(0, k-len(f.basis)):]))

@@ -129,7 +129,13 @@ func (b *Before) Apply(in *reduce.Input) (*reduce.Input, error) {
 	out := *in
 	out.N, out.Pruned, out.GridH, out.GridW, out.Pixels = len(p.Kept), p, 0, 0, nil
 	out.X = nn.Gathered(in.X, p.Kept, in.C)
-	out.ClsAttn = nn.GatheredHeads(in.ClsAttn, rows, in.Heads, in.N+1, 1)
+	for _, a := range []*[]float32{
+		&out.ClsAttn, &out.ClsAttnShallow, &out.ReceivedMid, &out.ReceivedDeep,
+	} {
+		*a = nn.GatheredHeads(*a, rows, len(*a)/(in.N+1), in.N+1, 1)
+	}
+	out.Cells = nn.Gathered(in.Cells, p.Kept, in.CellDim)
+	out.ClipImage = nn.Gathered(in.ClipImage, p.Kept, in.ClipDim)
 	out.Hidden = nn.Gathered(in.Hidden, rows, in.Cv)
 	out.Keys = nn.GatheredHeads(in.Keys, rows, in.Heads, in.N+1, in.KeyDim)
 	out.LastKeys = nn.Gathered(in.LastKeys, rows, len(in.LastQuery))

@@ -213,7 +213,10 @@ func TestBefore(t *testing.T) {
 	for i := range in.ClsAttn {
 		in.ClsAttn[i] = float32(i%7) / 100
 	}
+	in.ClsAttnShallow, in.ReceivedMid, in.ReceivedDeep = in.ClsAttn, in.ClsAttn, in.ClsAttn
 	in.Hidden = append(make([]float32, in.C), in.X...)
+	in.Cells, in.CellDim = in.X, in.C
+	in.Text = []float32{}
 	in.KeyDim = 2
 	in.Keys = slices.Repeat([]float32{0, 1, 3, 2}, in.N+1)[:in.Heads*(in.N+1)*in.KeyDim]
 	pruned, err := reduceInput(in, Options{Base: "pixelprune"})

@@ -330,14 +330,25 @@ type columns struct {
 	product  []float32
 }
 
-// fineWork is the most multiply-adds for which float64 is used.
-const fineWork = 1 << 24
+// fineWork is the most multiply-adds for which float64 is used, wideWork where a small error in a
+// cosine becomes a large one in what is made of it.
+const (
+	fineWork = 1 << 24
+	wideWork = 1 << 27
+)
 
 // newColumns prepares cosines to about most of the n rows of x [n, width].
 func newColumns(p *kernel.Pool, x []float32, n, width, most int, name string) (*columns, error) {
+	return columnsOf(p, x, n, width, n*width*most <= fineWork, name)
+}
+
+// columnsOf prepares cosines to some of the n rows of x [n, width], in float64 if fine is set.
+func columnsOf(
+	p *kernel.Pool, x []float32, n, width int, fine bool, name string,
+) (*columns, error) {
 	c := &columns{
 		n: n, width: width, x: x, norm: make([]float64, n), rep: make([]int32, n), pool: p,
-		fine: n*width*most <= fineWork, col: map[int32][]float64{},
+		fine: fine, col: map[int32][]float64{},
 	}
 	if c.fine {
 		c.tokens(func(lo, hi int) {

@@ -269,13 +269,15 @@ func (o *Options) InsideEncoder() bool {
 }
 
 // Inside reports whether rows are reduced inside the decoder; NVis is then a mean over layers.
-func (o *Options) Inside() bool { return o.TwoStages || o.ReadsText() }
+func (o *Options) Inside() bool {
+	m, err := lookup(o.Base)
+	return o.TwoStages || err == nil && m.inside != nil
+}
 
-// ReadsText reports whether the method reads the question, so that its choice holds only for it: it
-// acts inside the decoder, on all rows of a picture.
+// ReadsText reports whether the method reads the question, so that its choice holds only for it.
 func (o *Options) ReadsText() bool {
 	m, err := lookup(o.Base)
-	return err == nil && m.inside != nil
+	return err == nil && m.Text
 }
 
 // or returns the first string that is not empty.

@@ -24,7 +24,9 @@ type Facts struct {
 
 	Layers        int // layers of the decoder; 0: not known
 	EncoderBlocks int // up to the block whose output is the features; 0: no encoder
-	EncoderDepth  int // all blocks of the encoder
+	EncoderDepth  int // all blocks of the encoder; 0: not known
+	// EncoderFull are the encoder's blocks that see the whole picture, ascending; nil: all.
+	EncoderFull []int
 
 	// Recipe returns the model's FitPrune recipe, nil if it has none. It is called only if a plan
 	// needs it; a nil function means no recipe.

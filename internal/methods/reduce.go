@@ -142,57 +142,29 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 		return err
 	}
 	for _, need := range m.Require(restore) {
-		got, want, name := 0, 0, ""
-		switch need {
-		case reduce.ClsAttn:
-			got, want, name = len(in.ClsAttn), in.Heads*(in.N+1), "heads*(tokens+1)"
-		case reduce.Hidden:
-			got, want, name = len(in.Hidden), (in.N+1)*in.Cv, "(tokens+1)*width"
-		case reduce.Keys:
-			got, want, name = len(in.Keys), in.Heads*(in.N+1)*in.KeyDim, "heads*(tokens+1)*width"
-		case reduce.LastKeys:
-			got, want, name = len(in.LastKeys), (in.N+1)*len(in.LastQuery),
-				"(tokens+1)*width of pm_q_cls"
-		case reduce.Shrunk:
-			got, want, name = len(in.Shrunk), in.ShrunkH*in.ShrunkW*in.C, "rows*columns*width of X"
-		case reduce.Grid:
-			if in.Grids != nil {
-				if err := checkGrids(in, m); err != nil {
-					return err
-				}
-				continue
+		switch {
+		case need == reduce.Grid:
+			if err := checkGrid(in, m); err != nil {
+				return err
 			}
-			if in.GridH == 0 || in.GridW == 0 {
-				return bad("grid: got none, want rows and columns of %d tokens (a class "+
-					"token, newlines or views are among them)", in.N)
+		case need == reduce.Pixels && m.before == nil: // otherwise they were read before
+			if err := checkPixels(in, m.Name); err != nil {
+				return err
 			}
-			if in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N {
-				return bad("grid: got %dx%d, want rows and columns of %d tokens", in.GridH,
-					in.GridW, in.N)
-			}
-			continue
-		case reduce.Pixels:
-			if m.before == nil { // otherwise they were read before
-				if err := checkPixels(in, m.Name); err != nil {
-					return err
-				}
-			}
-			continue
-		default:
-			continue
 		}
-		if got == 0 {
-			return bad("needs %s, got none", need)
+		d, ok := needed(in, need)
+		switch {
+		case !ok:
+			continue
+		case d.got == 0 && !d.empty:
+			return bad("needs %s, got none", d.name)
+		case d.got != d.want:
+			return bad("%s: got %d values, want %d (%s)", d.name, d.got, d.want, d.layout)
 		}
-		if got != want {
-			return bad("%s: got %d values, want %d (%s)", need, got, want, name)
-		}
-		for _, values := range map[reduce.Need][][]float32{
-			reduce.ClsAttn: {in.ClsAttn}, reduce.LastKeys: {in.LastQuery, in.LastKeys},
-		}[need] {
+		for _, values := range d.finite {
 			for i, v := range values {
 				if v-v != 0 {
-					return bad("%s: value %d is %v, want finite numbers", need, i, v)
+					return bad("%s: value %d is %v, want finite numbers", d.name, i, v)
 				}
 			}
 		}
@@ -200,22 +172,108 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 	return nil
 }
 
+// neededData is what an input holds of a need.
+type neededData struct {
+	name      string // of the tensor
+	got, want int    // values
+	layout    string // of want
+	empty     bool   // it is there and may have no values
+	finite    [][]float32
+}
+
+// needed returns what in holds of a need; ok is false if the need is not data.
+func needed(in *reduce.Input, need reduce.Need) (d neededData, ok bool) {
+	d.name = string(need)
+	// of any number of heads
+	attention := func(v []float32) {
+		d.got, d.want, d.layout = len(v), max(1, len(v)/(in.N+1))*(in.N+1), "heads*(tokens+1)"
+		d.finite = [][]float32{v}
+	}
+	switch need {
+	case reduce.ClsAttn:
+		attention(in.ClsAttn)
+		d.want = in.Heads * (in.N + 1)
+	case reduce.ClsAttnShallow:
+		attention(in.ClsAttnShallow)
+	case reduce.ReceivedMid:
+		attention(in.ReceivedMid)
+	case reduce.ReceivedDeep:
+		attention(in.ReceivedDeep)
+	case reduce.Cells:
+		if in.NoClass {
+			d.got, d.want, d.layout = len(in.Cells), in.N*in.CellDim, "tokens*width"
+			break
+		}
+		return needed(in, reduce.Hidden)
+	case reduce.Hidden:
+		d.got, d.want, d.layout = len(in.Hidden), (in.N+1)*in.Cv, "(tokens+1)*width"
+	case reduce.Keys:
+		d.got, d.want = len(in.Keys), in.Heads*(in.N+1)*in.KeyDim
+		d.layout = "heads*(tokens+1)*width"
+	case reduce.LastKeys:
+		d.got, d.want = len(in.LastKeys), (in.N+1)*len(in.LastQuery)
+		d.layout = "(tokens+1)*width of pm_q_cls"
+		d.finite = [][]float32{in.LastQuery, in.LastKeys}
+	case reduce.Shrunk:
+		d.got, d.want = len(in.Shrunk), in.ShrunkH*in.ShrunkW*in.C
+		d.layout = "rows*columns*width of X"
+	case reduce.PromptText, reduce.QuestionText:
+		d.name, d.got, d.layout = "text", len(in.Text), "rows*width of X"
+		d.want, d.empty, d.finite = d.got/in.C*in.C, in.Text != nil, [][]float32{in.Text}
+	default:
+		return d, false
+	}
+	return d, true
+}
+
+// checkGrid checks that the tokens form a grid, several grids, or grids of the views that the
+// method looks at.
+func checkGrid(in *reduce.Input, m *method) error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("methods: %s: grid: "+format, append([]any{m.Name}, a...)...)
+	}
+	if m.PerView && len(in.Views) > 1 {
+		for i := range in.Views {
+			if v := &in.Views[i]; v.H*v.W != len(v.Tokens) {
+				return bad("got none for view %d, want rows and columns of %d tokens", i,
+					len(v.Tokens))
+			}
+		}
+		return nil
+	}
+	switch {
+	case in.Grids != nil:
+		return checkGrids(in, m)
+	case in.GridH == 0 || in.GridW == 0:
+		return bad("got none, want rows and columns of %d tokens (a class token, newlines or "+
+			"views are among them)", in.N)
+	case in.GridH < 1 || in.GridW < 1 || in.GridH*in.GridW != in.N:
+		return bad("got %dx%d, want rows and columns of %d tokens", in.GridH, in.GridW, in.N)
+	}
+	return nil
+}
+
 // meanAttention returns the class token's attention to every patch, averaged over heads. [N] in
 // float64, so that the sum of a few heads does not depend on their order.
-func meanAttention(in *reduce.Input) []float64 {
-	a := sumAttention(in)
+func meanAttention(in *reduce.Input) []float64 { return meanHeads(in.ClsAttn, in.N) }
+
+// meanHeads is the mean over the heads of attention [heads, n+1], without the class token's.
+func meanHeads(attention []float32, n int) []float64 {
+	a := sumHeads(attention, n)
 	for i := range a {
-		a[i] /= float64(in.Heads)
+		a[i] /= float64(len(attention) / (n + 1))
 	}
 	return a
 }
 
 // sumAttention is meanAttention without the division.
-func sumAttention(in *reduce.Input) []float64 {
-	a := make([]float64, in.N)
-	for h := range in.Heads {
-		row := in.ClsAttn[h*(in.N+1)+1:][:in.N]
-		for i, v := range row {
+func sumAttention(in *reduce.Input) []float64 { return sumHeads(in.ClsAttn, in.N) }
+
+// sumHeads is meanHeads without the division.
+func sumHeads(attention []float32, n int) []float64 {
+	a := make([]float64, n)
+	for row := range slices.Chunk(attention, n+1) {
+		for i, v := range row[1:] {
 			a[i] += float64(v)
 		}
 	}

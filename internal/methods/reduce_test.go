@@ -36,10 +36,15 @@ func randomInput(seed uint64, h, w int) *reduce.Input {
 	}
 	in.X, in.Hidden, in.Keys = fill(n, c), fill(n+1, cv), fill(heads*(n+1), dk)
 	in.LastQuery, in.LastKeys = fill(1, cv), fill(n+1, cv)
-	in.ClsAttn = make([]float32, heads*(n+1))
-	for i := range in.ClsAttn {
-		in.ClsAttn[i] = rng.Float32() / float32(n)
+	for _, a := range []*[]float32{
+		&in.ClsAttn, &in.ClsAttnShallow, &in.ReceivedMid, &in.ReceivedDeep,
+	} {
+		*a = make([]float32, heads*(n+1))
+		for i := range *a {
+			(*a)[i] = rng.Float32() / float32(n)
+		}
 	}
+	in.Text = fill(4, c)
 	return in
 }
 

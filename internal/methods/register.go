@@ -25,7 +25,8 @@ var validName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // Register adds a method to the table under m.Name for the whole program. It then works like any
 // other, alone and with RESTORE, and is drawn, measured and compared wherever Methods is used.
 // criterion makes a new criterion for every picture. If m.PerView is set, it sees each view of a
-// picture separately, without X.
+// picture separately. A method that needs a text ([reduce.PromptText], [reduce.QuestionText])
+// chooses for each question.
 //
 // A name consists of lower-case letters, digits and hyphens and must be new; so must the name of a
 // parameter. The method acts after the encoder (AfterEncoder, or an empty Site). Register may be
@@ -45,14 +46,25 @@ func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	case len(m.Parameters) > 0:
 		return bad("%s: parameters: got %d, want none: the criterion declares them",
 			m.Name, len(m.Parameters))
-	case m.Text || m.Adaptive:
-		return bad("%s: got a method that reads the question or finds its budget itself, want one "+
-			"that does neither", m.Name)
+	case m.Adaptive:
+		return bad("%s: got a method that finds its budget itself, want one that does not", m.Name)
 	case len(m.NeedsPlain) > 0:
 		return bad("%s: needs without RESTORE: got %d, want none", m.Name, len(m.NeedsPlain))
 	}
+	text := slices.IndexFunc(m.Needs, reduce.Need.ReadsText)
+	switch {
+	case m.Text && text < 0:
+		return bad("%s: got a method that reads the question, want %q or %q among its needs",
+			m.Name, reduce.PromptText, reduce.QuestionText)
+	case text >= 0 && slices.ContainsFunc(m.Needs[text+1:], reduce.Need.ReadsText):
+		return bad("%s: needs: got %q and %q, want one of them", m.Name, reduce.PromptText,
+			reduce.QuestionText)
+	}
+	m.Text = text >= 0
 	readable := []reduce.Need{
 		reduce.ClsAttn, reduce.Hidden, reduce.Keys, reduce.Grid, reduce.LastKeys, reduce.Pixels,
+		reduce.ClsAttnShallow, reduce.ReceivedMid, reduce.ReceivedDeep, reduce.Cells,
+		reduce.PromptText, reduce.QuestionText,
 	}
 	for _, n := range m.Needs {
 		if !slices.Contains(readable, n) {

@@ -70,6 +70,8 @@ func TestRegisterRefuses(t *testing.T) {
 		`a: site: got "inside the decoder", want "after`: {Name: "a", Site: reduce.InsideDecoder},
 		"a: parameters: got 1, want none":                {Name: "a", Parameters: []reduce.Parameter{{Name: "x"}}},
 		"a: got a method that reads the question":        {Name: "a", Text: true},
+		`a: needs: got "text" and "question"`:            {Name: "a", Needs: []reduce.Need{reduce.PromptText, reduce.QuestionText}},
+		"a: got a method that finds its budget":          {Name: "a", Adaptive: true},
 		`a: needs: got "smell", want one of ["cls_attn"`: {Name: "a", Needs: []reduce.Need{"smell"}},
 	} {
 		if err := Register(m, ends); err == nil ||

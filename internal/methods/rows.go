@@ -121,6 +121,39 @@ func (r *Plan) Along(row *reduce.Row, at func(token int32) float64) (v float64, 
 	return all[(len(m)-1)/2], true
 }
 
+// joinKept makes the rows of r, which has kept tokens: every other token joins the head of highest
+// cosine, the lowest on ties. Heads are kept tokens. A row is the plain mean of its group in x
+// [N, r.Width], at its kept token's position.
+func (w *work) joinKept(r *reduce.Reduction, c similarity, heads []int32, x []float32) error {
+	heads = slices.Sorted(slices.Values(heads))
+	rest := others(r.N, r.Kept)
+	to, err := c.nearestHeads(rest, heads)
+	if err != nil {
+		return err
+	}
+	members := map[int32][]int32{}
+	for i, t := range rest {
+		members[heads[to[i]]] = append(members[heads[to[i]]], t)
+	}
+	for _, t := range slices.Sorted(slices.Values(r.Kept)) {
+		list := append(members[t], t)
+		slices.Sort(list)
+		row := reduce.Row{Members: list, Anchor: t, Size: len(list), Merged: len(list) > 1}
+		if row.Merged {
+			r.Anchors = append(r.Anchors, t)
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	o := *w.o
+	o.MergePosition = "anchor"
+	(&work{in: w.in, o: &o}).place(r)
+	r.Features = make([]float32, len(r.Rows)*r.Width)
+	w.pool.Run(len(r.Rows), func(i int) {
+		mean(r.Features[i*r.Width:(i+1)*r.Width], x, r.Width, r.Rows[i].Members)
+	})
+	return nil
+}
+
 // means fills Features: a kept token's own row bit for bit, the plain mean of a group (including
 // the anchor), zeros for a zero row.
 func (w *work) means(r *reduce.Reduction) {

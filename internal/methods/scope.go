@@ -70,36 +70,25 @@ func scope(w *work, k int) (*selection, error) {
 	for i, s := range weight {
 		weight[i] = math.Pow(s, w.o.own.(*scopeParams).alpha)
 	}
-	cover, gain, used := make([]float32, n), make([]float64, n), make([]bool, n)
-	sel := &selection{}
-	var gains []float32
-	for len(sel.kept) < k {
-		w.pool.Run(n, func(j int) {
-			if used[j] {
-				return
-			}
-			sum := 0.0
-			for i, v := range c.row(int32(j)) {
-				if v > cover[i] {
-					sum += float64(v) - float64(cover[i])
-				}
-			}
-			gain[j] = weight[j] * sum
-		})
-		best := -1
-		for j, g := range gain {
-			if !used[j] && (best < 0 || g > gain[best]) {
-				best = j
+	cover, sel := make([]float32, n), &selection{}
+	gain := func(j int) float64 {
+		sum := 0.0
+		for i, v := range c.row(int32(j)) {
+			if v > cover[i] {
+				sum += float64(v) - float64(cover[i])
 			}
 		}
-		used[best] = true
-		sel.kept, gains = append(sel.kept, int32(best)), append(gains, float32(gain[best]))
-		for i, v := range c.row(int32(best)) {
+		return weight[j] * sum
+	}
+	take := func(j int) {
+		for i, v := range c.row(int32(j)) {
 			cover[i] = max(cover[i], v)
 		}
 	}
+	var gains []float64
+	sel.kept, gains = coverage(w.pool, k, make([]bool, n), gain, take)
 	if !w.o.inViews { // a picture's scores are its tokens', one each
-		sel.scores = map[string][]float32{"gain": gains}
+		sel.scores = map[string][]float32{"gain": float32s(gains)}
 	}
 	return sel, nil
 }

@@ -12,14 +12,16 @@ import (
 // maxTokens limits N in a file: the cosine matrix has N² elements.
 const maxTokens = 1 << 14
 
-// FromTensors reads an Input from named tensors: X [N, C], and if present cls_attn [H, N+1], hidden
-// [N+1, Cv] and keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1, W], shrunk [a, b, C]. For an encoder
-// without a class token: received [H, N] or [N], the attention that tokens receive, instead of
-// cls_attn, and keys [H, N, Dh]. For a picture encoded in views: view [N], each token's view (-1:
+// FromTensors reads an Input from named tensors: X [N, C], and if present cls_attn and
+// cls_attn_shallow [H, N+1], hidden [N+1, Cv] and keys [H, N+1, Dh], pm_q_cls [W] and pm_k [N+1,
+// W], shrunk [a, b, C], received_mid and received_deep [H, N] or [N], text [M, C], clip_image [N,
+// D] and clip_text [M, D]. For an encoder without a class token: received [H, N] or [N], the
+// attention that tokens receive, instead of cls_attn, received_shallow, received_mid, keys [H, N,
+// Dh] and hidden_cells [N, W]. For a picture encoded in views: view [N], each token's view (-1:
 // none, a newline), and view_class [V, Cv], the views' class tokens before the projector, including
 // view 0's, which hidden has too. It ignores other tensors. gridH and gridW are the rows and
 // columns of patches; if both are 0 and N is a square number, it assumes a square grid, otherwise
-// the grid is unknown. The error names the tensor; values must be finite.
+// the grid is unknown; so for views. The error names the tensor; values must be finite.
 func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.Input, error) {
 	ts := inputTensors(tensors)
 	x, shape, err := ts.take("X", []int{0, 0}, "[tokens, width]")
@@ -38,12 +40,13 @@ func FromTensors(tensors map[string]*tensor.Tensor, gridH, gridW int) (*reduce.I
 	if in.GridH, in.GridW, err = gridOf(in.N, gridH, gridW); err != nil {
 		return nil, err
 	}
-	if _, ok := tensors["received"]; ok {
-		return in, ts.readClassless(in)
+	readers := []func(*reduce.Input) error{
+		ts.readEncoder, ts.readViews, ts.readLastKeys, ts.readTexts,
 	}
-	for _, read := range []func(*reduce.Input) error{
-		ts.readEncoder, ts.readViews, ts.readLastKeys,
-	} {
+	if _, ok := tensors["received"]; ok {
+		readers = []func(*reduce.Input) error{ts.readClassless, ts.readTexts}
+	}
+	for _, read := range readers {
 		if err := read(in); err != nil {
 			return nil, err
 		}
@@ -123,6 +126,17 @@ func (ts inputTensors) readEncoder(in *reduce.Input) error {
 	if v != nil {
 		in.ClsAttn, in.Heads = v, shape[0]
 	}
+	in.ClsAttnShallow, _, err = ts.take(string(reduce.ClsAttnShallow), []int{0, in.N + 1},
+		"[heads %d] (tokens + 1)", in.N+1)
+	if err != nil {
+		return err
+	}
+	if in.ReceivedMid, err = ts.received(in, string(reduce.ReceivedMid)); err != nil {
+		return err
+	}
+	if in.ReceivedDeep, err = ts.received(in, string(reduce.ReceivedDeep)); err != nil {
+		return err
+	}
 	v, shape, err = ts.take(string(reduce.Hidden), []int{in.N + 1, 0}, "[%d width] (tokens + 1)",
 		in.N+1)
 	if err != nil {
@@ -186,17 +200,25 @@ func (ts inputTensors) readClassless(in *reduce.Input) error {
 				"token", name)
 		}
 	}
-	want := []int{0, in.N}
-	if len(ts["received"].Shape) == 1 {
-		want = want[1:]
+	var err error
+	for name, to := range map[string]*[]float32{
+		"received": &in.ClsAttn, "received_shallow": &in.ClsAttnShallow,
+		string(reduce.ReceivedMid): &in.ReceivedMid,
+	} {
+		if *to, err = ts.received(in, name); err != nil {
+			return err
+		}
 	}
-	v, shape, err := ts.take("received", want, "[heads %d] or [%d] (tokens)", in.N, in.N)
+	in.NoClass, in.Heads, in.Cv = true, len(in.ClsAttn)/(in.N+1), in.C
+	in.ReceivedDeep = in.ClsAttn
+	in.Hidden = append(make([]float32, in.C), in.X...)
+	v, shape, err := ts.take(string(reduce.Cells), []int{in.N, 0}, "[%d width] (tokens)", in.N)
 	if err != nil {
 		return err
 	}
-	in.NoClass, in.Heads, in.Cv = true, len(v)/shape[len(shape)-1], in.C
-	in.Hidden = append(make([]float32, in.C), in.X...)
-	in.ClsAttn = underZeros(v, in.Heads, in.N)
+	if v != nil {
+		in.CellDim, in.Cells = shape[1], v
+	}
 	v, shape, err = ts.take(string(reduce.Keys), []int{in.Heads, in.N, 0},
 		"[%d %d width] (heads of received, tokens)", in.Heads, in.N)
 	if err != nil || v == nil {
@@ -204,6 +226,43 @@ func (ts inputTensors) readClassless(in *reduce.Input) error {
 	}
 	in.KeyDim, in.Keys = shape[2], underZeros(v, in.Heads, in.N)
 	return nil
+}
+
+// received reads attention that tokens receive, [heads, N] or [N], nil if it is missing, as
+// [heads, N+1].
+func (ts inputTensors) received(in *reduce.Input, name string) ([]float32, error) {
+	want := []int{0, in.N}
+	if t := ts[name]; t != nil && len(t.Shape) == 1 {
+		want = want[1:]
+	}
+	v, _, err := ts.take(name, want, "[heads %d] or [%d] (tokens)", in.N, in.N)
+	if err != nil || v == nil {
+		return nil, err
+	}
+	return underZeros(v, len(v)/in.N, in.N), nil
+}
+
+// readTexts reads embeddings of the text, and picture and text in CLIP's space.
+func (ts inputTensors) readTexts(in *reduce.Input) error {
+	var err error
+	in.Text, _, err = ts.take(string(reduce.PromptText), []int{0, in.C},
+		"[rows %d] (width of X)", in.C)
+	if err != nil {
+		return err
+	}
+	const image, text = "clip_image", "clip_text"
+	if (ts[image] == nil) != (ts[text] == nil) {
+		return fmt.Errorf("methods: %s: shape %v, and %s: shape %v, want both or none", image,
+			shapeOf(ts[image]), text, shapeOf(ts[text]))
+	}
+	v, shape, err := ts.take(image, []int{in.N, 0}, "[%d width] (tokens)", in.N)
+	if err != nil || v == nil {
+		return err
+	}
+	in.ClipImage, in.ClipDim = v, shape[1]
+	in.ClipText, _, err = ts.take(text, []int{0, in.ClipDim}, "[rows %d] (width of %s)",
+		in.ClipDim, image)
+	return err
 }
 
 // underZeros inserts zeros, in the class token's place, before each head of v [heads, n, width].
@@ -251,6 +310,10 @@ func (ts inputTensors) readViews(in *reduce.Input) error {
 		if i >= 0 {
 			in.Views[i].Tokens = append(in.Views[i].Tokens, int32(token))
 		}
+	}
+	for i := range in.Views {
+		v := &in.Views[i]
+		v.H, v.W, _ = gridOf(len(v.Tokens), 0, 0) // there is no error without sides
 	}
 	in.GridH, in.GridW = 0, 0 // tokens of several views form no grid
 	return nil

@@ -230,19 +230,31 @@ func collect(
 	}
 }
 
-// viewInput returns the part of in that a criterion reads in one view: features after the projector
-// only if there is no class token.
+// viewInput returns the part of in that a criterion reads in one view.
 func viewInput(in *reduce.Input, v *reduce.View) *reduce.Input {
 	n := len(v.Tokens)
 	out := &reduce.Input{
 		N: n, C: in.C, NoClass: in.NoClass, Heads: in.Heads, Cv: in.Cv, KeyDim: in.KeyDim,
-		Seed: in.Seed, LastQuery: v.LastQuery,
+		Seed: in.Seed, LastQuery: v.LastQuery, GridH: v.H, GridW: v.W, CellDim: in.CellDim,
+		Text: in.Text, ClipDim: in.ClipDim, ClipText: in.ClipText,
 	}
-	if in.NoClass {
-		out.X = rowsOf(in.X, v.Tokens, in.C)
+	out.X = rowsOf(in.X, v.Tokens, in.C)
+	attention := func(a []float32) []float32 {
+		return perHead(a, v.Tokens, len(a)/(in.N+1), in.N, 1)
 	}
-	if in.ClsAttn != nil {
-		out.ClsAttn = perHead(in.ClsAttn, v.Tokens, in.Heads, in.N, 1)
+	out.ClsAttn, out.ClsAttnShallow = attention(in.ClsAttn), attention(in.ClsAttnShallow)
+	out.ReceivedMid, out.ReceivedDeep = attention(in.ReceivedMid), attention(in.ReceivedDeep)
+	if in.Cells != nil {
+		out.Cells = rowsOf(in.Cells, v.Tokens, in.CellDim)
+	}
+	if in.ClipImage != nil {
+		out.ClipImage = rowsOf(in.ClipImage, v.Tokens, in.ClipDim)
+	}
+	if in.Padding != nil {
+		out.Padding = make([]bool, n)
+		for i, t := range v.Tokens {
+			out.Padding[i] = in.Padding[t]
+		}
 	}
 	if in.Keys != nil {
 		out.Keys = perHead(in.Keys, v.Tokens, in.Heads, in.N, in.KeyDim)

@@ -29,10 +29,15 @@ func viewsInput(rng *rand.Rand, sizes []int, newlines int) *reduce.Input {
 		N: n, C: 6, X: floats(n * 6), Heads: 2, Cv: 5, Hidden: floats((n + 1) * 5), KeyDim: 3,
 		Keys: floats(2 * (n + 1) * 3), LastQuery: floats(4), LastKeys: floats((n + 1) * 4),
 	}
-	in.ClsAttn = floats(2 * (n + 1))
-	for i, v := range in.ClsAttn {
-		in.ClsAttn[i] = v * v
+	for _, a := range []*[]float32{
+		&in.ClsAttn, &in.ClsAttnShallow, &in.ReceivedMid, &in.ReceivedDeep,
+	} {
+		*a = floats(2 * (n + 1))
+		for i, v := range *a {
+			(*a)[i] = v * v
+		}
 	}
+	in.Text = floats(4 * 6)
 	order := rng.Perm(n)
 	for _, s := range sizes {
 		v := reduce.View{Class: floats(5), LastQuery: floats(4), LastClass: floats(4)}
@@ -41,6 +46,9 @@ func viewsInput(rng *rand.Rand, sizes []int, newlines int) *reduce.Input {
 		}
 		order = order[s:]
 		slices.Sort(v.Tokens)
+		if v.H, v.W = s, 1; s%4 == 0 {
+			v.H, v.W = s/4, 4
+		}
 		in.Views = append(in.Views, v)
 	}
 	return in
@@ -85,7 +93,7 @@ func TestViewsInvariants(t *testing.T) {
 			in := viewsInput(rng, sizes, newlines)
 			for _, m := range methods() {
 				if m.Name == "none" || m.Site != reduce.AfterEncoder ||
-					slices.Contains(m.Needs, reduce.Grid) {
+					slices.Contains(m.Needs, reduce.Grid) && !m.PerView {
 					continue
 				}
 				for _, compat := range []string{"", "released"} {

@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -140,6 +141,30 @@ func (s *DecoderShape) ForwardBytes(rows int) int64 {
 type Needs struct {
 	ClsAttn, Keys bool
 	Last          bool // query and keys of the last layer
+	Cells         bool // of an encoder that joins patches: features before that
+	// blocks whose attention is read: the class token's, and what all rows receive
+	Class, Received []int
+}
+
+// Cover reports whether n has everything of m.
+func (n *Needs) Cover(m *Needs) bool {
+	all := func(have, want []int) bool {
+		return !slices.ContainsFunc(want, func(b int) bool { return !slices.Contains(have, b) })
+	}
+	return (n.ClsAttn || !m.ClsAttn) && (n.Keys || !m.Keys) && (n.Last || !m.Last) &&
+		(n.Cells || !m.Cells) && all(n.Class, m.Class) && all(n.Received, m.Received)
+}
+
+// With returns everything of n and m.
+func (n Needs) With(m Needs) Needs {
+	both := func(a, b []int) []int {
+		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+	}
+	return Needs{
+		ClsAttn: n.ClsAttn || m.ClsAttn, Keys: n.Keys || m.Keys, Last: n.Last || m.Last,
+		Cells: n.Cells || m.Cells, Class: both(n.Class, m.Class),
+		Received: both(n.Received, m.Received),
+	}
 }
 
 // Picture is one prepared picture or video before it is encoded.
@@ -182,6 +207,9 @@ type Shape struct {
 	// tokens of a view including the class token, and their width before the projector
 	T, Cv         int
 	Blocks, Depth int    // blocks up to the features, and all blocks
+	Full          []int  // blocks that see the whole picture, ascending; nil: all
+	FrameH        int    // rows of each moment of a video whose moments are one list; 0: none
+	FrameW        int    // columns
 	Fixed         string // why the picture cannot be shrunk; empty if it can
 	Closed        string // why nothing can act between the encoder's blocks; empty if it can
 }
@@ -201,6 +229,14 @@ type Visual struct {
 	// [W] class token's query of the encoder's last layer, heads concatenated, with bias, unscaled
 	LastQuery []float32
 	LastKeys  []float32 // [T, W] that layer's keys; both nil without a class token
+	// [Heads, T] of each block in Needs: the class token's attention, and the attention that rows
+	// receive from all queries, the class token's included
+	Class, Received map[int][]float32
+	// [N, CellDim] features before patches are joined, the mean of those of each token; nil unless
+	// needed or in Hidden too
+	CellDim int
+	Cells   []float32
+	Needs   Needs // what the encoder was asked for
 	// [N, C] for each of the decoder's first layers: what is added to the tokens after it
 	Deep [][]float32
 }
@@ -330,6 +366,12 @@ type Multimodal interface {
 type Timed interface {
 	// Around returns the texts before and after a moment's place in a prompt.
 	Around() (before, after string)
+}
+
+// Marked is implemented by models whose pictures stand between two tokens of their own.
+type Marked interface {
+	// Marks returns the tokens before and after a picture.
+	Marks() (before, after int32)
 }
 
 // Info describes a loaded model.

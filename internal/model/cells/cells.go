@@ -160,6 +160,16 @@ func inverse(order []int32) []int32 {
 	return out
 }
 
+// Taps returns the part of attention [heads, cells] of blocks that belongs to the n cells from
+// first on, [heads, 1+n] as in model.Visual.
+func Taps(all map[int][]float32, heads, first, n int) map[int][]float32 {
+	out := make(map[int][]float32, len(all))
+	for block, v := range all {
+		out[block] = nn.ColumnsBelowZeros(v, heads, len(v)/heads, first, n)
+	}
+	return out
+}
+
 // Form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
 func Form(name, by, text, head, tower string) checkpoint.Form {
 	rules := append(checkpoint.Renamed(text, "model.", checkpoint.TextModules...),

@@ -18,6 +18,7 @@ package clip
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -187,6 +188,8 @@ type Output struct {
 	// [items, heads, tokens] class-token attention in the tap layer; of SigLIP, received attention
 	ClsAttn []float32
 	Keys    []float32 // [items, heads, tokens, headDim] keys of the tap layer
+	// [items, heads, tokens] of each layer in the needs
+	Class, Received map[int][]float32
 
 	// [items, hidden] class token's query of the last layer, even if that layer does not run
 	LastQuery []float32
@@ -205,7 +208,10 @@ func (e *Encoder) Encode(
 	if r.Trace != nil {
 		r.Trace("vision.pre_ln", []int{items, t, d}, x)
 	}
-	out := &Output{Selected: make([]float32, rows*d*len(features))}
+	out := &Output{
+		Selected: make([]float32, rows*d*len(features)), Class: map[int][]float32{},
+		Received: map[int][]float32{},
+	}
 	last := 0
 	for i, f := range features {
 		last = max(last, f)
@@ -316,12 +322,18 @@ func (e *Encoder) block(
 	rows, dim := items*t, e.attn.HeadDim
 	s := e.project(r, l, x, rows)
 	var first, received []float32
-	if tap && (need.ClsAttn || e.SigLIP && r.Trace != nil) {
-		out.ClsAttn = make([]float32, items*e.Heads*t)
-		if e.SigLIP {
-			received = out.ClsAttn
-		} else {
-			first = out.ClsAttn
+	scores := tap && (need.ClsAttn || e.SigLIP && r.Trace != nil)
+	if scores && !e.SigLIP || slices.Contains(need.Class, i) {
+		first = make([]float32, items*e.Heads*t)
+		out.Class[i] = first
+	}
+	if scores && e.SigLIP || slices.Contains(need.Received, i) {
+		received = make([]float32, items*e.Heads*t)
+		out.Received[i] = received
+	}
+	if scores {
+		if out.ClsAttn = first; e.SigLIP {
+			out.ClsAttn = received
 		}
 	}
 	e.attn.Bidirectional(r.Pool, s.a, s.q, s.k, s.v, items, t, first, received)

@@ -328,6 +328,9 @@ type Squares struct {
 	Keys        []float32 // [Items, Heads, T, KeyDim]; nil unless needed
 	LastQuery   []float32 // [Items, W]; nil unless needed
 	LastKeys    []float32 // [Items, T, W]
+	// [Items, Heads, T] of each block in the needs
+	Class, Received map[int][]float32
+	Needs           model.Needs
 }
 
 // Squares runs px [items, 3, side, side] through the encoder as one batch and
@@ -351,7 +354,8 @@ func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs)
 		Items: items, N: n, C: m.w2.Out, X: x, Heads: m.vision.Heads, T: t, Cv: cv,
 		Selected: out.Selected,
 		ClsAttn:  out.ClsAttn, KeyDim: m.vision.Hidden / m.vision.Heads, Keys: out.Keys,
-		LastQuery: out.LastQuery, LastKeys: out.LastKeys,
+		LastQuery: out.LastQuery, LastKeys: out.LastKeys, Class: out.Class, Received: out.Received,
+		Needs: need,
 	}
 	return s, nil
 }
@@ -371,11 +375,12 @@ func (s *Squares) Views(lo, n int, shape *model.Shape, x []float32) *model.Visua
 }
 
 func (s *Squares) slice(lo, n int, shape *model.Shape) *model.Visual {
-	v := &model.Visual{Shape: shape, Heads: s.Heads, KeyDim: s.KeyDim}
+	v := &model.Visual{Shape: shape, Heads: s.Heads, KeyDim: s.KeyDim, Needs: s.Needs}
 	v.Hidden = s.Selected[lo*s.T*s.Cv : (lo+n)*s.T*s.Cv]
 	if w := s.Heads * s.T; s.ClsAttn != nil {
 		v.ClsAttn = s.ClsAttn[lo*w : (lo+n)*w]
 	}
+	v.Class, v.Received = s.taps(s.Class, lo, n), s.taps(s.Received, lo, n)
 	if w := s.Heads * s.T * s.KeyDim; s.Keys != nil {
 		v.Keys = s.Keys[lo*w : (lo+n)*w]
 	}
@@ -383,4 +388,13 @@ func (s *Squares) slice(lo, n int, shape *model.Shape) *model.Visual {
 		v.LastQuery, v.LastKeys = s.LastQuery[lo*w:(lo+n)*w], s.LastKeys[lo*s.T*w:(lo+n)*s.T*w]
 	}
 	return v
+}
+
+// taps returns the part of n items from lo on of attention [Items, Heads, T] of blocks.
+func (s *Squares) taps(all map[int][]float32, lo, n int) map[int][]float32 {
+	out, w := make(map[int][]float32, len(all)), s.Heads*s.T
+	for block, v := range all {
+		out[block] = v[lo*w : (lo+n)*w]
+	}
+	return out
 }

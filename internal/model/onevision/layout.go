@@ -124,6 +124,8 @@ func (m *Model) shape(l *layout, video bool) *model.Shape {
 	s.Views = &model.Views{Count: l.views, Source: l.source, Grids: l.grids, Of: l.of}
 	if video { // one list
 		s.Fixed, s.Views.Count, s.Views.Of = "this is a video", 1, make([]int32, len(l.rows))
+		s.FrameH = (m.cfg.Vision.Grid() + 1) / 2
+		s.FrameW = s.FrameH
 	}
 	for i := range l.rows {
 		s.Views.All = append(s.Views.All, int32(i))

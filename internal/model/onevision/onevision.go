@@ -202,14 +202,21 @@ func (m *Model) Encode(
 // visual returns the picture whose first view is item first of sq.
 func (m *Model) visual(r *model.Run, sq *llava.Squares, first int, p *picture) *model.Visual {
 	s, lo, hi, rows := p.shape, first*sq.N, (first+p.layout.views)*sq.N, len(p.rows)
-	v := &model.Visual{Shape: s, Heads: sq.Heads, KeyDim: sq.KeyDim}
+	v := &model.Visual{
+		Shape: s, Heads: sq.Heads, KeyDim: sq.KeyDim, Needs: sq.Needs,
+		Received: map[int][]float32{},
+	}
 	v.ViewsX = make([]float32, rows*sq.C)
 	nn.Blend(r.Pool, v.ViewsX, sq.X[lo*sq.C:hi*sq.C], p.rows, sq.C)
 	v.X = make([]float32, s.N*sq.C)
 	nn.GatherFill(v.X, v.ViewsX, s.Views.Source, sq.C, m.newline) // (2), (3), (4)
 	v.Hidden = make([]float32, s.T*sq.Cv)
 	nn.Blend(r.Pool, v.Hidden[sq.Cv:], sq.Selected[lo*sq.Cv:hi*sq.Cv], p.rows, sq.Cv)
+	v.CellDim, v.Cells = sq.Cv, v.Hidden[sq.Cv:]
 	v.ClsAttn = nn.BlendHeads(r.Pool, sq.ClsAttn, p.rows, sq.Heads, sq.N, lo, hi, 1)
+	for block, received := range sq.Received {
+		v.Received[block] = nn.BlendHeads(r.Pool, received, p.rows, sq.Heads, sq.N, lo, hi, 1)
+	}
 	v.Keys = nn.BlendHeads(r.Pool, sq.Keys, p.rows, sq.Heads, sq.N, lo, hi, sq.KeyDim)
 	return v
 }

@@ -41,6 +41,8 @@ type Config struct {
 	Text       qwen2.Config
 	ImageToken int32
 	VideoToken int32 // -1: the model takes no videos
+	// tokens before and after a picture
+	Before, After int32
 }
 
 // ParseConfig reads config.json in the older form (text keys at the top) or in the form of
@@ -61,6 +63,8 @@ func ParseConfig(data []byte) (*Config, error) {
 		Text:       qwen2.ParseConfig(text, qwen2.VL, v.Bool("tie_word_embeddings", false)),
 		ImageToken: int32(v.Int("image_token_id", -1, 0, 1<<30)),
 		VideoToken: -1,
+		Before:     int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
+		After:      int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
 	}
 	if v.Has("video_token_id") {
 		c.VideoToken = int32(v.Int("video_token_id", -1, 0, 1<<30))
@@ -165,6 +169,9 @@ func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
 	return 4 * int64(n*(5*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+2*tokens*e.Out)
 }
 
+// Marks implements model.Marked.
+func (m *Model) Marks() (before, after int32) { return m.cfg.Before, m.cfg.After }
+
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
@@ -208,6 +215,7 @@ func (m *Model) shape(g [3]int, seconds float64) *model.Shape {
 	n := g[0] * rows * cols
 	s := &model.Shape{
 		N: n, C: e.Out, NoClass: true, T: n + 1, Cv: e.Out,
+		Blocks: e.Layers, Depth: e.Layers, Full: e.wholes(),
 		Closed: "its blocks attend in windows and its merger joins 2x2 patches; no such " +
 			"method is defined for this",
 	}
@@ -218,6 +226,9 @@ func (m *Model) shape(g [3]int, seconds float64) *model.Shape {
 	}
 	if seconds > 0 {
 		s.Moments(e.times(g[0], seconds), rows, cols)
+	}
+	if g[0] > 1 {
+		s.FrameH, s.FrameW = rows, cols
 	}
 	return s
 }
@@ -285,13 +296,19 @@ func (c *VisionConfig) times(moments int, seconds float64) []float64 {
 // visual returns the picture of shape s that begins at cell first.
 func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
 	n, c, heads, dim := s.N, s.C, m.vision.Heads, m.vision.attn.HeadDim
-	v := &model.Visual{Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim}
+	v := &model.Visual{
+		Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim, Needs: out.needs,
+	}
 	v.Hidden = nn.BelowZeros(v.X, c)
 	if out.received != nil {
 		v.ClsAttn = nn.ColumnsBelowZeros(out.received, heads, len(out.received)/heads, first, n)
 	}
+	v.Received = cells.Taps(out.taps, heads, first, n)
+	d := m.vision.Hidden
+	if out.cells != nil {
+		v.CellDim, v.Cells = d, out.cells[first*d:(first+n)*d]
+	}
 	if out.keys != nil {
-		d := m.vision.Hidden
 		v.Keys = nn.HeadsFirst(nn.BelowZeros(out.keys[first*d:(first+n)*d], d), n+1, heads, dim)
 	}
 	return v

@@ -2,6 +2,7 @@ package qwen25vl
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
@@ -61,6 +62,15 @@ func parseVision(v *model.Values) VisionConfig {
 
 // side returns the number of cells along a window's side.
 func (c *VisionConfig) side() int { return c.Window / c.Merge / c.Patch }
+
+// wholes returns the layers that see the whole picture, ascending; nil: all.
+func (c *VisionConfig) wholes() []int {
+	full := slices.Compact(slices.Sorted(slices.Values(c.Full)))
+	if len(full) == c.Layers {
+		return nil
+	}
+	return full
+}
 
 // cell returns the number of patches in a cell.
 func (c *VisionConfig) cell() int { return c.Merge * c.Merge }
@@ -124,9 +134,13 @@ type output struct {
 	// [heads, cells] mean attention that a cell's patches receive in the last full block; nil
 	// unless needed
 	received []float32
+	taps     map[int][]float32 // the same of each block in Needs.Received
+	// [cells, hidden] the last block's output, averaged over the cell's patches; nil unless needed
+	cells []float32
 	// [cells, hidden] keys of that block after the rotation, averaged over the cell's patches; nil
 	// unless needed
-	keys []float32
+	keys  []float32
+	needs model.Needs
 }
 
 // encode runs pictures in the order o; px: [patches, 3·frames·patch²].
@@ -144,12 +158,15 @@ func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs)
 		r.Trace("vision.patch_embed", []int{n, d}, in)
 		r.Trace("vision.block_in", []int{n, d}, x)
 	}
-	out := &output{}
+	out := &output{taps: map[int][]float32{}, needs: need}
 	for i := range e.blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
 		}
 		e.block(r, i, x, cos, sin, o, need, out)
+	}
+	if need.Cells {
+		out.cells = e.perCell(x, o, d)
 	}
 	e.merge(r, x, o, out)
 	return out, nil
@@ -172,13 +189,17 @@ func (e *encoder) block(
 		bounds = o.pictures
 	}
 	var received []float32
-	if l.full && r.Trace != nil || l.tap && need.ClsAttn {
+	tapped := slices.Contains(need.Received, i)
+	if l.full && r.Trace != nil || l.tap && need.ClsAttn || tapped {
 		received = make([]float32, e.Heads*n)
 	}
 	e.attn.Segmented(r.Pool, a, qkv, bounds, o.logSize, received) // (2)
 	var merged []float32                                          // [heads, cells]
 	for at := 0; at < len(received); at += n {
 		merged = append(merged, e.perCell(received[at:at+n], o, 1)...)
+	}
+	if tapped {
+		out.taps[i] = merged
 	}
 	if l.tap {
 		if need.ClsAttn {

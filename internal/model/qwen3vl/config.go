@@ -15,7 +15,9 @@ type Config struct {
 	Text       llama.Config
 	ImageToken int32
 	VideoToken int32
-	EOS        []int32
+	// tokens before and after a picture
+	Before, After int32
+	EOS           []int32
 }
 
 // VisionConfig holds the encoder's sizes.
@@ -39,6 +41,8 @@ func ParseConfig(data []byte) (*Config, error) {
 		Text:       parseText(v, text),
 		ImageToken: int32(v.Int("image_token_id", 151655, 0, 1<<30)),
 		VideoToken: int32(v.Int("video_token_id", 151656, 0, 1<<30)),
+		Before:     int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
+		After:      int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
 		EOS:        text.IDs("eos_token_id"),
 	}
 	c.Text.Deep = len(c.Vision.Deep)

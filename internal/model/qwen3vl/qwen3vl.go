@@ -91,6 +91,9 @@ func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 // VideoToken implements model.Multimodal.
 func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
 
+// Marks implements model.Marked.
+func (m *Model) Marks() (before, after int32) { return m.cfg.Before, m.cfg.After }
+
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
@@ -171,6 +174,7 @@ func (m *Model) shape(g [3]int) *model.Shape {
 	rows, cols := g[1]/e.Merge, g[2]/e.Merge
 	s := &model.Shape{
 		N: rows * cols, C: e.Out, NoClass: true, T: rows*cols + 1, Cv: e.Out,
+		Blocks: e.Layers, Depth: e.Layers,
 		Closed: "its merger joins 2x2 patches; no such method is defined for this",
 	}
 	s.Grid(rows, cols)
@@ -244,7 +248,9 @@ func (m *Model) Encode(
 // visual returns the picture of shape s that begins at cell first.
 func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
 	n, c, heads, dim := s.N, s.C, m.vision.Heads, m.vision.attn.HeadDim
-	v := &model.Visual{Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim}
+	v := &model.Visual{
+		Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim, Needs: out.needs,
+	}
 	v.Hidden = nn.BelowZeros(v.X, c)
 	for _, level := range out.deep {
 		v.Deep = append(v.Deep, level[first*c:(first+n)*c])
@@ -252,8 +258,12 @@ func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
 	if out.received != nil {
 		v.ClsAttn = nn.ColumnsBelowZeros(out.received, heads, len(out.received)/heads, first, n)
 	}
+	v.Received = cells.Taps(out.taps, heads, first, n)
+	d := m.vision.Hidden
+	if out.cells != nil {
+		v.CellDim, v.Cells = d, out.cells[first*d:(first+n)*d]
+	}
 	if out.keys != nil {
-		d := m.vision.Hidden
 		v.Keys = nn.HeadsFirst(nn.BelowZeros(out.keys[first*d:(first+n)*d], d), n+1, heads, dim)
 	}
 	return v

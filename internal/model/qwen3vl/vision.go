@@ -84,9 +84,13 @@ type output struct {
 	// [heads, cells] mean attention that a cell's patches receive in the last block; nil unless
 	// needed
 	received []float32
+	taps     map[int][]float32 // the same of each block in Needs.Received
+	// [cells, hidden] the last block's output, averaged over the cell's patches; nil unless needed
+	cells []float32
 	// [cells, hidden] keys of that block after the rotation, averaged over the cell's patches; nil
 	// unless needed
-	keys []float32
+	keys  []float32
+	needs model.Needs
 }
 
 // layout describes the patches of one batch of parts, in block order.
@@ -122,7 +126,7 @@ func (e *encoder) encode(
 		r.Trace("vision.rope_sin", []int{n, dim}, nn.Twice(sin, n, dim/2))
 		r.TraceInts("vision.cu_seqlens", []int{len(lay.bounds)}, lay.bounds)
 	}
-	out := &output{}
+	out := &output{taps: map[int][]float32{}, needs: need}
 	for i := range e.blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
@@ -136,6 +140,9 @@ func (e *encoder) encode(
 			}
 			out.deep = append(out.deep, rows)
 		}
+	}
+	if need.Cells {
+		out.cells = e.perCell(x, d)
 	}
 	out.x = e.merger.merge(r, x, n, &e.VisionConfig)
 	if r.Trace != nil {
@@ -186,21 +193,26 @@ func (e *encoder) block(
 	})
 	e.rope.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
 	var received []float32
-	last := i == len(e.blocks)-1
-	if last && (need.ClsAttn || r.Trace != nil) {
+	last, tapped := i == len(e.blocks)-1, slices.Contains(need.Received, i)
+	if last && (need.ClsAttn || r.Trace != nil) || tapped {
 		received = make([]float32, e.Heads*n)
 	}
 	e.attn.Segmented(r.Pool, a, qkv, lay.bounds, lay.logSize, received) // (3)
+	var merged []float32
 	if received != nil {
-		out.received = make([]float32, len(received)/e.cell())
-		nn.GroupMean(out.received, received, e.cell(), 1)
+		merged = e.perCell(received, 1)
+	}
+	if tapped {
+		out.taps[i] = merged
+	}
+	if last {
+		out.received = merged
 	}
 	if last && need.Keys {
-		out.keys = make([]float32, n/e.cell()*d)
-		nn.GroupMean(out.keys, nn.Columns(qkv, n, 3*d, d, d), e.cell(), d)
+		out.keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), d)
 	}
-	if last && r.Trace != nil {
-		cells.TraceAttention(r, &e.attn, i, qkv, lay.bounds, lay.logSize, received, out.received)
+	if received != nil && r.Trace != nil {
+		cells.TraceAttention(r, &e.attn, i, qkv, lay.bounds, lay.logSize, received, merged)
 	}
 	cells.InParts(n, func(lo, hi int) { // (4)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
@@ -216,6 +228,13 @@ func (e *encoder) block(
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.block.%d.out", i), []int{n, d}, x)
 	}
+}
+
+// perCell averages rows of v [patches, width] over each cell: [cells, width].
+func (e *encoder) perCell(v []float32, width int) []float32 {
+	out := make([]float32, len(v)/e.cell())
+	nn.GroupMean(out, v, e.cell(), width)
+	return out
 }
 
 // merge returns one row for each cell of x [patches, hidden] (5), (6). x is not changed.
