@@ -94,9 +94,10 @@ type Options struct {
 
 // FeatureStore keeps reduced pictures by a hash of picture, processor, model and reduction. It
 // returns exactly the bytes that it was given, or nothing. Several goroutines call Load at once,
-// one calls Save. Load may wait for another process that will save the same key soon.
+// one calls Save. With wait set, Load may wait for another process that will save the same key
+// soon.
 type FeatureStore interface {
-	Load(key [32]byte) (data []byte, ok bool)
+	Load(key [32]byte, wait bool) (data []byte, ok bool)
 	Save(key [32]byte, data []byte)
 }
 
@@ -104,7 +105,9 @@ type FeatureStore interface {
 type shared struct{ FeatureStore }
 
 // Load implements engine.Store.
-func (s shared) Load(key engine.Key) ([]byte, bool) { return s.FeatureStore.Load(key) }
+func (s shared) Load(key engine.Key, wait bool) ([]byte, bool) {
+	return s.FeatureStore.Load(key, wait)
+}
 
 // Save implements engine.Store.
 func (s shared) Save(key engine.Key, data []byte) { s.FeatureStore.Save(key, data) }
@@ -163,7 +166,7 @@ func (o *Options) store() (*diskcache.Cache, error) {
 type store struct{ *diskcache.Cache }
 
 // Load implements engine.Store.
-func (s store) Load(key engine.Key) ([]byte, bool) { return s.Cache.Load(key) }
+func (s store) Load(key engine.Key, _ bool) ([]byte, bool) { return s.Cache.Load(key) }
 
 // Save implements engine.Store.
 func (s store) Save(key engine.Key, data []byte) { s.Cache.Save(key, data) }

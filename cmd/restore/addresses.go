@@ -30,7 +30,7 @@ func (s *addresses) get(ctx context.Context, from, path string) error {
 	show := s.a.Meter("getting the requests")
 	defer show.End()
 	s.c.Progress = show.Set
-	return cut(s.c.Get(ctx, from, path))
+	return shortened(s.c.Get(ctx, from, path))
 }
 
 // put sends a file to an address.
@@ -39,14 +39,14 @@ func (s *addresses) put(ctx context.Context, path, to string) error {
 	defer show.End()
 	s.c.Progress = show.Set
 	if err := s.c.Put(ctx, path, to); err != nil {
-		return cut(fmt.Errorf("%w; the results are in %s, and the same command sends them", err,
-			path))
+		return shortened(fmt.Errorf("%w; the results are in %s, and the same command sends them",
+			err, path))
 	}
 	return nil
 }
 
-// cut words an interruption.
-func cut(err error) error {
+// shortened words an interruption.
+func shortened(err error) error {
 	if errors.Is(err, cli.ErrInterrupted) {
 		return cli.CutShort("batch: interrupted; the same command continues")
 	}

@@ -10,11 +10,13 @@ import (
 
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 )
 
 var tested = &clitest.Tested{Main: main, Run: execute, Elsewhere: thisProgram.Elsewhere}
 
 func TestMain(m *testing.M) {
+	fleettest.Main(nil)
 	if os.Getenv(withOwnMethod) != "" {
 		registerOwn()
 	}

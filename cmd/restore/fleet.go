@@ -66,9 +66,9 @@ func (s *sharedFeatures) open(ctx context.Context, c *fleet.Conn) {
 }
 
 // Load implements restore.FeatureStore.
-func (s *sharedFeatures) Load(key [32]byte) ([]byte, bool) {
+func (s *sharedFeatures) Load(key [32]byte, wait bool) ([]byte, bool) {
 	if store := s.store.Load(); store != nil {
-		return store.Load(key)
+		return store.Load(key, wait)
 	}
 	return nil, false
 }

@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	s := &soaker{t: t}
-	s.prepare()
+	s.prepare(6)
 	dir := filepath.Join(t.TempDir(), "cache")
 	full := fullDisk(t)
 	start := time.Now()
@@ -107,10 +107,10 @@ func fullDisk(t *testing.T) string {
 	return dir
 }
 
-// prepare makes requests and asks each one alone.
-func (s *soaker) prepare() {
+// prepare makes requests about a number of scenes and asks each one alone.
+func (s *soaker) prepare(scenes int) {
 	alone := startServer(s.t)
-	for seed := range 6 {
+	for seed := range scenes {
 		data, err := os.ReadFile(clitest.Drawn(s.t, int64(seed)))
 		if err != nil {
 			s.t.Fatal(err)
@@ -148,8 +148,11 @@ func (s *soaker) prepare() {
 var errBusy = errors.New("status 429")
 
 // send returns the text of an answer.
-func send(url, body string) (string, error) {
-	c := http.Client{Timeout: soakTime}
+func send(url, body string) (string, error) { return sendWithin(soakTime, url, body) }
+
+// sendWithin is send with another time limit.
+func sendWithin(most time.Duration, url, body string) (string, error) {
+	c := http.Client{Timeout: most}
 	resp, err := c.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		return "", err

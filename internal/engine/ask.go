@@ -482,7 +482,7 @@ func (e *Engine) resolve(p *picture, o *methods.Options, req *Request) (err erro
 	if !req.NoCache {
 		p.entry = e.cached.use(key)
 		if e.cached.get(p.entry) == nil && !p.asks() {
-			p.stored = e.restore(p)
+			p.stored = e.restore(p, true)
 		}
 		if f := e.cached.get(p.entry); f != nil && p.late != nil && !p.asks() {
 			p.got(f)

@@ -319,7 +319,7 @@ type shelf struct {
 	data map[engine.Key][]byte
 }
 
-func (s *shelf) Load(key engine.Key) ([]byte, bool) {
+func (s *shelf) Load(key engine.Key, _ bool) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	data, ok := s.data[key]

@@ -180,7 +180,7 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 		p.spent, p.stored, p.from = spent{}, "", ""
 		if !req.NoCache {
 			p.entry = e.cached.use(e.featuresKey(p, req.Salt))
-			if e.cached.get(p.entry) != nil || !p.asks() && e.restore(p) != "" {
+			if e.cached.get(p.entry) != nil || !p.asks() && e.restore(p, true) != "" {
 				continue
 			}
 		}

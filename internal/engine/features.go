@@ -7,9 +7,9 @@ import (
 
 // Store keeps encoded and reduced pictures across restarts, for example in a folder on disk, or for
 // several processes. It must return exactly the bytes that it was given. Several goroutines call
-// Load at once, one calls Save. Load may wait for another process to save.
+// Load at once, one calls Save. Load may wait for another process to save, if wait is set.
 type Store interface {
-	Load(key Key) (data []byte, ok bool)
+	Load(key Key, wait bool) (data []byte, ok bool)
 	Save(key Key, data []byte)
 }
 

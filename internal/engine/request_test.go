@@ -511,7 +511,7 @@ type folder struct {
 	files map[Key][]byte
 }
 
-func (f *folder) Load(k Key) ([]byte, bool) {
+func (f *folder) Load(k Key, _ bool) ([]byte, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, ok := f.files[k]
@@ -573,6 +573,40 @@ func TestStore(t *testing.T) {
 		a, err := damaged.Ask(context.Background(), r)
 		if err != nil || !slices.Equal(a.Tokens, want[i].Tokens) {
 			t.Errorf("%d: with damaged files %v, %v", i, a, err)
+		}
+	}
+}
+
+// late is a store in which another process has just saved what this one gave up waiting for.
+type late struct{ *folder }
+
+func (l late) Load(k Key, wait bool) ([]byte, bool) {
+	if wait {
+		return nil, false
+	}
+	return l.folder.Load(k, wait)
+}
+
+// Ensure that a picture that another process has made while it waited for its turn is not encoded.
+func TestStoreLate(t *testing.T) {
+	store := &folder{files: map[Key][]byte{}}
+	var want *Answer
+	for i, s := range []Store{store, late{store}} {
+		e := tiny(t, Options{Shared: s})
+		r := mixed(t, e, 1)[0]
+		r.NoCache, r.Images, r.Tokens = false, r.Images[:1], r.Tokens[:6]
+		a, err := e.Ask(context.Background(), r)
+		if err == nil && i == 0 {
+			err = e.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			want = a
+		} else if n := e.Stats().Features; n.Misses != 0 || n.SharedHits != 1 ||
+			a.Report.Images[0].Cache != FromShared || !slices.Equal(a.Tokens, want.Tokens) {
+			t.Errorf("got %v, %+v, want %v", a.Tokens, n, want.Tokens)
 		}
 	}
 }

@@ -547,7 +547,12 @@ func (d *scheduler) features(p *picture) error {
 		return d.choiceFor(p)
 	}
 	if p.entry != nil {
-		if f := c.get(p.entry); f != nil {
+		f := c.get(p.entry)
+		if f == nil && d.e.common != nil { // another process may have made it meanwhile
+			p.stored = d.e.restore(p, false)
+			f = c.get(p.entry)
+		}
+		if f != nil {
 			p.got(f)
 			p.from = cmp.Or(p.stored, FromFeatures)
 			c.count(p.from)

@@ -117,9 +117,9 @@ func (e *Engine) unpack(p *picture, data []byte) (*features, error) {
 	return f, nil
 }
 
-// restore loads the features of p, whose entry is in use, from a store. It returns which one had
-// them; "" if none has.
-func (e *Engine) restore(p *picture) (from string) {
+// restore loads the features of p, whose entry is in use, from a store; wait says whether it may
+// wait for another process that is making them. It returns which one had them; "" if none has.
+func (e *Engine) restore(p *picture, wait bool) (from string) {
 	for _, s := range []struct {
 		Store
 		name string
@@ -127,7 +127,7 @@ func (e *Engine) restore(p *picture) (from string) {
 		if s.Store == nil {
 			continue
 		}
-		data, ok := s.Load(e.storeKey(p.entry.key))
+		data, ok := s.Load(e.storeKey(p.entry.key), wait)
 		if !ok {
 			continue
 		}

@@ -364,8 +364,8 @@ func TestChaosPoison(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.runs != 2+3 {
-		t.Errorf("%d processes, want two and three crashes", w.runs)
+	if w.runs != 2+1+3 { // in the first crash others may be the reason
+		t.Errorf("%d processes, want two and four crashes", w.runs)
 	}
 	c, err := Connect(t.Context(), Options{URL: url})
 	if err != nil {

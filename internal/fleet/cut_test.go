@@ -53,8 +53,7 @@ func TestChaosCutClient(t *testing.T) {
 }
 
 // Ensure that a request that is on its way to a worker when that ends is given back at once: with
-// this layout the queue itself would give it to another worker only after an hour. Being returned
-// does not count as an attempt.
+// this layout the queue itself would give it to another worker only after an hour.
 func TestDrainOnItsWay(t *testing.T) {
 	nodes, url := fleettest.Nodes(t, 1)
 	w := fleettest.NewCable(t, nodes[0].Port)
@@ -108,8 +107,5 @@ func TestDrainOnItsWay(t *testing.T) {
 	case <-over:
 	case <-ctx.Done():
 		t.Fatal("the request was not given back")
-	}
-	if n := k.begunBefore(t.Context(), asked.(*job).id).Times; n != 1 {
-		t.Errorf("%d attempts, want 1", n)
 	}
 }

@@ -31,18 +31,21 @@ func (c *Conn) write(ctx context.Context, id string, r *result) error {
 	}
 }
 
-// begunNote counts the attempts at a request that was delivered more than once.
+// begunNote counts the attempts at a request that was delivered more than once: those that failed,
+// and those in which it was alone in a worker that then ended or fell silent. Of a worker that
+// ended while it computed several requests, any may be the reason.
 type begunNote struct {
 	Times  int    `json:"times"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"`           // "": nothing is known against the request
+	Worker string `json:"worker,omitempty"` // that began the last attempt and has not said how it ended
 }
 
-// begunBefore returns the number of earlier attempts at a request that is delivered again; without
-// a note there was one.
+// begunBefore returns the note about a request that is delivered again. Without one, a worker ended
+// or fell silent.
 func (c *Conn) begunBefore(ctx context.Context, id string) (n begunNote) {
 	e, err := c.begun.Get(ctx, id)
 	if err != nil || json.Unmarshal(e.Value(), &n) != nil {
-		return begunNote{1, "one worker ended or fell silent while it computed it"}
+		return begunNote{Reason: "a worker ended or fell silent while it computed it"}
 	}
 	return n
 }

@@ -59,14 +59,13 @@ func (c *Conn) Features(ctx context.Context) (*Features, error) {
 	var err error
 	if f.entries, err = c.js.ObjectStore(ctx, featuresBucket); errors.Is(err,
 		jetstream.ErrBucketNotFound) {
-		f.entries, err = c.createFeatures(ctx)
+		f.entries, err = c.createFeatures(ctx, FeatureBytes)
 	}
 	if err == nil {
 		f.claims, err = c.js.KeyValue(ctx, claimsBucket)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		f.claims, err = c.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: claimsBucket,
-			TTL: claimFor, Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas})
+		f.claims, err = c.js.CreateKeyValue(ctx, c.claims())
 	}
 	if err != nil {
 		return nil, c.explain("feature store", err)
@@ -74,10 +73,17 @@ func (c *Conn) Features(ctx context.Context) (*Features, error) {
 	return f, nil
 }
 
-// createFeatures creates the bucket. A full one drops its oldest entries.
-func (c *Conn) createFeatures(ctx context.Context) (jetstream.ObjectStore, error) {
+// claims is the bucket of claims. It is in memory, so a restarted server does not have it: see
+// lost.
+func (c *Conn) claims() jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{Bucket: claimsBucket, TTL: claimFor,
+		Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas}
+}
+
+// createFeatures creates the bucket, of at most so many bytes. A full one drops its oldest entries.
+func (c *Conn) createFeatures(ctx context.Context, most int64) (jetstream.ObjectStore, error) {
 	o, err := c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: featuresBucket,
-		TTL: c.lay.Keep, MaxBytes: FeatureBytes, Replicas: c.lay.Replicas})
+		TTL: c.lay.Keep, MaxBytes: most, Replicas: c.lay.Replicas})
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +107,23 @@ func sumOf(key [32]byte, rows []byte) [sha256.Size]byte {
 	return sum
 }
 
-// Load returns the entry of a key. Without one, it claims the key for this process; while another
-// process has claimed it, Load waits for that one.
-func (f *Features) Load(key [32]byte) (data []byte, ok bool) {
+// lookTime is the time limit of a Load that does not wait.
+const lookTime = 500 * time.Millisecond
+
+// Load returns the entry of a key. Without one, and with wait set, it claims the key for this
+// process; while another process has claimed it, Load waits for that one.
+func (f *Features) Load(key [32]byte, wait bool) (data []byte, ok bool) {
+	name := hex.EncodeToString(key[:])
+	if !wait {
+		if f.claimed(name) || !f.c.nc.IsConnected() {
+			return nil, false
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+		defer cancel()
+		return f.read(ctx, key, name)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), f.wait)
 	defer cancel()
-	name := hex.EncodeToString(key[:])
 	for pause := claimPoll; ; pause = min(2*pause, 10*claimPoll) {
 		if data, ok := f.read(ctx, key, name); ok {
 			return data, true
@@ -147,16 +164,25 @@ func (f *Features) read(ctx context.Context, key [32]byte, name string) ([]byte,
 	return rows, true
 }
 
+// claimed reports whether this process has claimed an entry.
+func (f *Features) claimed(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Before(f.mine[name])
+}
+
 // claim reports whether this process should make an entry: it has claimed it, now or before, or
 // cannot know.
 func (f *Features) claim(ctx context.Context, name string) bool {
-	f.mu.Lock()
-	end, mine := f.mine[name]
-	f.mu.Unlock()
-	if mine && time.Now().Before(end) {
+	if f.claimed(name) {
 		return true
 	}
-	_, err := f.claims.Create(ctx, name, []byte(f.c.nc.ConnectedServerId()))
+	_, err := f.claims.Create(ctx, name, nil)
+	if lost(err) {
+		if _, err = f.c.js.CreateKeyValue(ctx, f.c.claims()); err == nil {
+			_, err = f.claims.Create(ctx, name, nil)
+		}
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists):
 		return false

@@ -37,7 +37,7 @@ func TestFeaturesOnce(t *testing.T) {
 		key := [32]byte{byte(i % 2)}
 		all.Go(func() {
 			f := stores[i/2%4]
-			got, ok := f.Load(key)
+			got, ok := f.Load(key, true)
 			if !ok {
 				if i < 8 { // later ones of a process find its own claim
 					made.Add(1)
@@ -58,7 +58,7 @@ func TestFeaturesOnce(t *testing.T) {
 	if n := made.Load(); n != 2 {
 		t.Errorf("%d entries were made, want 2", n)
 	}
-	if _, ok := stores[0].Load([32]byte{9}); ok {
+	if _, ok := stores[0].Load([32]byte{9}, true); ok {
 		t.Error("got an entry that nobody saved")
 	}
 }
@@ -70,24 +70,97 @@ func TestFeaturesClaims(t *testing.T) {
 	dead, other := openFeatures(t, connect(t, s, quick)), openFeatures(t, connect(t, s, quick))
 	other.wait = 300 * time.Millisecond
 	for range 2 {
-		if _, ok := dead.Load([32]byte{1}); ok {
+		if _, ok := dead.Load([32]byte{1}, true); ok {
 			t.Error("got an entry that nobody saved")
 		}
 	}
 	start := time.Now()
-	if _, ok := other.Load([32]byte{1}); ok {
+	if _, ok := other.Load([32]byte{1}, true); ok {
 		t.Error("got an entry that nobody saved")
 	}
 	if d := time.Since(start); d < other.wait || d > 20*other.wait {
 		t.Errorf("waited %v, want %v", d, other.wait)
 	}
 	other.Save([32]byte{1}, []byte("late")) // without a claim
-	if got, ok := dead.Load([32]byte{1}); !ok || string(got) != "late" {
+	if got, ok := dead.Load([32]byte{1}, true); !ok || string(got) != "late" {
 		t.Errorf("got %q, %t", got, ok)
 	}
 	other.c.nc.Close()
-	if _, ok := other.Load([32]byte{2}); ok {
+	if _, ok := other.Load([32]byte{2}, true); ok {
 		t.Error("got an entry without a server")
+	}
+}
+
+// Ensure that a load that does not wait returns at once while another process makes the entry, and
+// finds it then.
+func TestFeaturesLook(t *testing.T) {
+	s := natsServer(t)
+	one, other := openFeatures(t, connect(t, s, quick)), openFeatures(t, connect(t, s, quick))
+	one.Load([32]byte{1}, true) // claims it
+	start := time.Now()
+	for _, f := range []*Features{one, other} {
+		if _, ok := f.Load([32]byte{1}, false); ok {
+			t.Error("got an entry that nobody saved")
+		}
+	}
+	if d := time.Since(start); d > claimWait/2 {
+		t.Errorf("waited %v", d)
+	}
+	one.Save([32]byte{1}, []byte("rows"))
+	if got, ok := other.Load([32]byte{1}, false); !ok || string(got) != "rows" {
+		t.Errorf("got %q, %t", got, ok)
+	}
+}
+
+// Ensure that a server that was restarted, and has lost the claims, gets new ones.
+func TestFeaturesLost(t *testing.T) {
+	s := natsServer(t)
+	one, other := openFeatures(t, connect(t, s, quick)), openFeatures(t, connect(t, s, quick))
+	if err := one.c.js.DeleteKeyValue(t.Context(), claimsBucket); err != nil {
+		t.Fatal(err)
+	}
+	one.Load([32]byte{1}, true) // claims it
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		one.Save([32]byte{1}, []byte("rows"))
+	}()
+	if got, ok := other.Load([32]byte{1}, true); !ok || string(got) != "rows" {
+		t.Errorf("got %q, %t, want the other's", got, ok)
+	}
+}
+
+// Ensure that a full store drops its oldest entries, and that those count as missing at once, also
+// where only a part of one is left.
+func TestFeaturesFull(t *testing.T) {
+	const most, rows = 4 << 20, 500_000
+	s := natsServer(t)
+	c := connect(t, s, quick)
+	if _, err := c.createFeatures(t.Context(), most); err != nil {
+		t.Fatal(err)
+	}
+	f := openFeatures(t, c)
+	for i := range 20 {
+		f.Save([32]byte{byte(i)}, bytes.Repeat([]byte{byte(i)}, rows))
+	}
+	i, err := f.entries.Status(t.Context())
+	if err != nil || i.Size() > most {
+		t.Errorf("got %d bytes, %v, want at most %d", i.Size(), err, most)
+	}
+	start, kept := time.Now(), 0
+	for i := range 20 {
+		got, ok := f.Load([32]byte{byte(i)}, false)
+		if ok && !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, rows)) {
+			t.Errorf("entry %d: got other rows", i)
+		}
+		if ok {
+			kept++
+		}
+		if i >= 15 && !ok {
+			t.Errorf("one of the newest entries, %d, is gone", i)
+		}
+	}
+	if d := time.Since(start); kept > most/rows || d > 5*time.Second {
+		t.Errorf("%d entries after %v", kept, d)
 	}
 }
 
@@ -108,12 +181,12 @@ func TestFeaturesDamaged(t *testing.T) {
 		if _, err := f.entries.PutBytes(context.Background(), name, data); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := f.Load(key); ok {
+		if got, ok := f.Load(key, true); ok {
 			t.Errorf("%s: got %q, want none", what, got)
 		}
 	}
 	f.Save(key, []byte("rows"))
-	if got, ok := f.Load(key); !ok || string(got) != "rows" {
+	if got, ok := f.Load(key, true); !ok || string(got) != "rows" {
 		t.Errorf("made again: got %q, %t", got, ok)
 	}
 }

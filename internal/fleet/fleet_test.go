@@ -377,7 +377,7 @@ func TestDrainAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
+	for range 4 {
 		slow := newEcho(1)
 		slow.gate = make(chan struct{})
 		w, err := connect(t, s, l).NewWorker(t.Context(),
@@ -918,5 +918,28 @@ func TestServerAgain(t *testing.T) {
 	}
 	if age := k.checkAge(); age != checkEvery {
 		t.Errorf("results without a notification are looked for after %v, want %v", age, checkEvery)
+	}
+}
+
+// Ensure that an object that arrived torn in the store is stored again by the next client that
+// needs it: it cannot be read, and would be taken as stored for a day.
+func TestTorn(t *testing.T) {
+	s := natsServer(t)
+	c := connect(t, s, quick)
+	k := &Client{Conn: c}
+	data := bytes.Repeat([]byte("picture"), 100_000)
+	name := hashOf(data)
+	if _, err := c.pictures.PutBytes(t.Context(), name, data[:200_000]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.objectNow(t.Context(), c.pictures, name); err == nil {
+		t.Fatal("a torn object can be read")
+	}
+	if err := k.store(t.Context(), c.pictures, name, data); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.objectNow(t.Context(), c.pictures, name)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("got %d bytes, %v, want %d", len(got), err, len(data))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -146,8 +147,13 @@ func (c *Conn) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// heartbeats is the bucket of heartbeats. It is in memory, so a restarted server does not have it:
-// see beat.
+// lost reports whether a write failed because its bucket is no longer there. Those in memory are
+// lost when a server without replicas restarts, and the first one that writes creates them again.
+func lost(err error) bool {
+	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+}
+
+// heartbeats is the bucket of heartbeats. It is in memory: see lost.
 func (c *Conn) heartbeats() jetstream.KeyValueConfig {
 	return jetstream.KeyValueConfig{Bucket: workersBucket, TTL: deadAfter,
 		Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas}

@@ -224,20 +224,57 @@ func (c *Client) sent(
 	return out, nil
 }
 
-// store stores an object under its hash, unless it is there and will stay long enough.
+// store stores an object under its hash, unless it is there and will stay long enough. While the
+// servers do not take it, store waits, as for a place in the queue.
 func (c *Client) store(
 	ctx context.Context,
 	in jetstream.ObjectStore,
 	name string,
 	data []byte,
 ) error {
-	return c.stored.do(ctx, name, c.lay.Keep/2, func(ctx context.Context) error {
-		if i, err := in.GetInfo(ctx, name); err == nil && time.Since(i.ModTime) < c.lay.Keep/2 {
+	var wait backoff
+	for {
+		err := c.stored.do(ctx, name, c.lay.Keep/2, func(ctx context.Context) error {
+			return c.storeNow(ctx, in, name, data)
+		})
+		var forbidden *PermissionError
+		if err == nil || errors.As(err, &forbidden) || !wait.pause(ctx) {
+			return err
+		}
+	}
+}
+
+func (c *Client) storeNow(
+	ctx context.Context, in jetstream.ObjectStore, name string, data []byte,
+) error {
+	i, err := in.GetInfo(ctx, name)
+	if err == nil && time.Since(i.ModTime) < c.lay.Keep/2 {
+		if _, err := c.objectNow(ctx, in, name); err == nil {
 			return nil
 		}
-		_, err := in.PutBytes(ctx, name, data)
-		return c.explain("object store", err)
-	})
+	}
+	return c.put(ctx, in, name, data)
+}
+
+// maxPuts is the most attempts to store an object.
+const maxPuts = 3
+
+// put stores an object under its hash and reads it: when a server ends or loses its disk while its
+// chunks arrive, one of them may be missing or there twice, and nobody is told.
+func (c *Conn) put(
+	ctx context.Context, in jetstream.ObjectStore, name string, data []byte,
+) (err error) {
+	for range maxPuts {
+		if _, err = in.PutBytes(ctx, name, data); err != nil {
+			err = c.explain("object store", err)
+		} else if _, err = c.objectNow(ctx, in, name); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
 }
 
 // once runs each named operation once while its result is valid, however many callers need it.
@@ -366,8 +403,32 @@ func isToken(s string) bool {
 	return s != "" && len(s) <= 128
 }
 
-// object reads a stored object and checks its hash.
-func (c *Conn) object(ctx context.Context, in jetstream.ObjectStore, name string) ([]byte, error) {
+// errAway means that the servers do not give what they have; neither the request nor the worker is
+// the reason.
+var errAway = errors.New("the NATS servers do not give it")
+
+// object reads a stored object and checks its hash. It retries for a while, because a server that
+// was away may not have it yet.
+func (c *Conn) object(
+	ctx context.Context, in jetstream.ObjectStore, name string,
+) (data []byte, err error) {
+	ctx, cancel := c.within(ctx, c.callTime)
+	defer cancel()
+	for wait := (backoff{}); ; {
+		if data, err = c.objectNow(ctx, in, name); err == nil || !wait.pause(ctx) {
+			break
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrConnectionClosed) {
+		err = fmt.Errorf("%w: %w", err, errAway)
+	}
+	return data, err
+}
+
+func (c *Conn) objectNow(
+	ctx context.Context, in jetstream.ObjectStore, name string,
+) ([]byte, error) {
 	info, err := in.GetInfo(ctx, name)
 	if err != nil {
 		return nil, c.explain("object "+name, err)
@@ -446,7 +507,7 @@ func (c *Conn) encodeResult(ctx context.Context, r *result) ([]byte, error) {
 		return data, nil
 	}
 	name := hashOf(data)
-	if _, err := c.answers.PutBytes(ctx, name, data); err != nil {
+	if err := c.put(ctx, c.answers, name, data); err != nil {
 		return nil, err
 	}
 	return []byte("@" + name), nil

@@ -262,7 +262,7 @@ func (w *Worker) beat(ctx context.Context) error {
 		return err
 	}
 	_, err = w.c.workers.Put(ctx, m.heartbeat(), data)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
+	if lost(err) {
 		if _, err = w.c.js.CreateKeyValue(ctx, w.c.heartbeats()); err == nil {
 			_, err = w.c.workers.Put(ctx, m.heartbeat(), data)
 		}
@@ -537,7 +537,7 @@ func (w *Worker) drain() {
 	for _, d := range waiting {
 		all.Go(func() {
 			if d.tries == 1 {
-				w.giveBack(d, begunNote{})
+				w.giveBack(d, begunNote{}, 0)
 			} else { // there is a note, or its absence is one
 				_ = d.msg.Nak()
 			}
@@ -546,13 +546,13 @@ func (w *Worker) drain() {
 	all.Wait()
 }
 
-// giveBack returns a request to the queue at once. It does not count as an attempt: before says how
-// many there were before this worker took it.
-func (w *Worker) giveBack(d *delivery, before begunNote) {
+// giveBack returns a request to the queue, which delivers it again after a time. It does not count
+// as an attempt: before is the note of when this worker took it.
+func (w *Worker) giveBack(d *delivery, before begunNote, after time.Duration) {
 	ctx, cancel := w.c.within(context.Background(), writeTime)
 	defer cancel()
 	w.c.noteBegun(ctx, d.id, before)
-	_ = d.msg.Nak() // if this fails, it is delivered again after AckWait
+	_ = d.msg.NakWithDelay(after) // if this fails, it is delivered again after AckWait
 }
 
 // idleFirst is the first interval at which an idle worker looks for other workers' requests. The
@@ -740,8 +740,11 @@ func (w *Worker) answer(ctx context.Context, d *delivery) (Outcome, *restore.Ans
 	var before begunNote
 	if d.tries > 1 {
 		before = w.c.begunBefore(ctx, d.id)
+		if before.Worker != "" && w.lives(ctx, before.Worker) {
+			before.Times, before.Worker = before.Times-1, "" // that one was cut off, or its server
+		}
 	}
-	if before.Times > 0 {
+	if before.Reason != "" {
 		w.alone.Lock()
 		defer w.alone.Unlock()
 	} else {
@@ -754,7 +757,13 @@ func (w *Worker) answer(ctx context.Context, d *delivery) (Outcome, *restore.Ans
 		}
 	}
 	r, err := w.compute(ctx, d)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, errAway):
+		w.c.log.Warn("request", "id", d.id, "error", err)
+		w.giveBack(d, before, w.c.lay.AckWait/4)
+		return Returned, nil
+	default:
 		return w.failed(ctx, d, before, err), nil
 	}
 	if err == nil {
@@ -765,7 +774,7 @@ func (w *Worker) answer(ctx context.Context, d *delivery) (Outcome, *restore.Ans
 		_ = d.msg.Term() // if this fails, it is delivered again and ends in got
 		return Cancelled, nil
 	case err != nil:
-		w.giveBack(d, before)
+		w.giveBack(d, before, 0)
 		return Returned, nil
 	}
 	_ = d.msg.Ack() // if this fails, it is delivered again and its result is found
@@ -781,14 +790,14 @@ func (w *Worker) failed(
 	ctx context.Context, d *delivery, before begunNote, err error,
 ) Outcome {
 	w.c.log.Error("request failed", "id", d.id, "error", err)
-	now := begunNote{before.Times + 1, err.Error()}
+	now := begunNote{Times: before.Times + 1, Reason: err.Error()}
 	if now.Times < w.c.lay.Begin {
 		w.c.noteBegun(ctx, d.id, now)
 		_ = d.msg.NakWithDelay(w.c.lay.AckWait / 4)
 		return Faulty
 	}
 	if w.c.giveUp(ctx, w.o.Key, d.id, now.Reason, d.msg.Header, d.msg.Data) != nil {
-		w.giveBack(d, before)
+		w.giveBack(d, before, 0)
 		return Returned
 	}
 	_ = d.msg.Term()
@@ -804,7 +813,7 @@ func (w *Worker) again(ctx context.Context, d *delivery, before begunNote) Outco
 	}
 	if before.Times >= w.c.lay.Begin {
 		if w.c.giveUp(ctx, w.o.Key, d.id, before.Reason, d.msg.Header, d.msg.Data) != nil {
-			w.giveBack(d, before)
+			w.giveBack(d, before, 0)
 			return Returned
 		}
 		_ = d.msg.Term()
@@ -812,8 +821,32 @@ func (w *Worker) again(ctx context.Context, d *delivery, before begunNote) Outco
 	}
 	w.c.noteBegun(ctx, d.id, begunNote{before.Times + 1, fmt.Sprintf(
 		"%d workers ended or fell silent while they computed it, the last was %s on %s",
-		before.Times+1, w.self.ID, w.self.Machine)})
+		before.Times+1, w.self.ID, w.self.Machine), w.self.ID})
 	return ""
+}
+
+// livesFor is how long a worker may need for a heartbeat.
+const livesFor = 3 * beatEvery
+
+// lives reports whether a worker of this model sends another heartbeat. What was last heard of it
+// is no proof: it may have died since.
+func (w *Worker) lives(ctx context.Context, id string) bool {
+	ctx, cancel := w.c.within(ctx, livesFor)
+	defer cancel()
+	key := (&Member{ID: id, Key: w.o.Key}).heartbeat()
+	first, err := w.c.workers.Get(ctx, key)
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(beatEvery / 4):
+		}
+		var e jetstream.KeyValueEntry
+		if e, err = w.c.workers.Get(ctx, key); err == nil && e.Revision() > first.Revision() {
+			return true
+		}
+	}
+	return false
 }
 
 // compute answers a request. An error is not the request's fault.

@@ -31,6 +31,34 @@ shift 3
 done <"$pipes/do" 4<>"$pipes/done") >/dev/null 2>&1 </dev/null &
 exec "$@"`
 
+// Allowed returns why a command cannot have a disk in folder; nil if it can.
+func Allowed(folder string) error {
+	try := exec.Command("mount", "-t", "tmpfs", "none", folder)
+	own(try)
+	if text, err := try.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w %s", err, text)
+	}
+	return nil
+}
+
+// Shared makes a disk that every process sees, in the folder that it returns.
+func Shared(t testing.TB, size int) (folder string, d *Disk) {
+	t.Helper()
+	dir := t.TempDir()
+	holder := exec.Command("sleep", "infinity")
+	d = New(t, holder, dir, size)
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = holder.Process.Kill() // it sleeps
+		_ = holder.Wait()
+	})
+	d.Fill() // it answers once the disk is there
+	d.Free()
+	return fmt.Sprintf("/proc/%d/root%s", holder.Process.Pid, dir), d
+}
+
 // New makes a command, which has not begun, see a disk of size bytes in folder. The test is
 // skipped where that is not allowed.
 func New(t testing.TB, cmd *exec.Cmd, folder string, size int) *Disk {
@@ -49,10 +77,8 @@ func New(t testing.TB, cmd *exec.Cmd, folder string, size int) *Disk {
 			d.done = bufio.NewReader(f)
 		}
 	}
-	try := exec.Command("mount", "-t", "tmpfs", "none", folder)
-	own(try)
-	if text, err := try.CombinedOutput(); err != nil {
-		t.Skipf("no small disk here: %v %s", err, text)
+	if err := Allowed(folder); err != nil {
+		t.Skipf("no small disk here: %v", err)
 	}
 	sh, err := exec.LookPath("sh")
 	if err != nil {

@@ -2,9 +2,35 @@ package smalldisk
 
 import (
 	"bytes"
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 )
+
+// Ensure that a shared disk is full and has room for a process that it was not made for.
+func TestShared(t *testing.T) {
+	folder, d := Shared(t, 100_000)
+	write := func() error {
+		return os.WriteFile(filepath.Join(folder, "file"), make([]byte, 20_000), 0o600)
+	}
+	if err := write(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(folder, "file")); err != nil {
+		t.Error(err)
+	}
+	d.Fill()
+	if err := write(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want a full disk", err)
+	}
+	d.Free()
+	if err := write(); err != nil {
+		t.Error(err)
+	}
+}
 
 // Ensure that the disk is full and has room again when it should.
 func TestDisk(t *testing.T) {
