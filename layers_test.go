@@ -45,6 +45,7 @@ internal/tokenizer/chat: internal/jinja
 internal/imageproc:
 internal/nn: internal/tensor internal/kernel
 internal/spell:
+internal/lineedit: internal/files
 internal/methods: internal/tensor internal/kernel internal/nn internal/spell internal/files reduce
 internal/model: internal/tensor internal/nn internal/methods reduce internal/checkpoint
     internal/imageproc
@@ -90,7 +91,7 @@ internal/cli: . internal/bytesize internal/calibrate internal/checkpoint interna
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize
     internal/calibrate internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
-    internal/imageproc internal/jobs internal/kernel internal/machine internal/media
+    internal/imageproc internal/jobs internal/kernel internal/lineedit internal/machine internal/media
     internal/model/families internal/openai internal/server internal/tensor internal/version reduce
 cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calibrate internal/chart
     internal/checkpoint internal/checkpoint/hf internal/cli internal/compare internal/engine

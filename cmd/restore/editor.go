@@ -1,206 +1,172 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/lineedit"
+	"github.com/restore-vlm/restore/reduce"
 )
 
-// editor reads lines that a person edits on a terminal: arrows, history, completion with Tab. Lines
-// may have any length. Pasted text is part of the line, including its line breaks.
+// editor reads the lines of a conversation that a person holds on a terminal.
 type editor struct {
-	a    *cli.App
-	tty  *os.File
-	term *term.Terminal
-	keys *keys
+	a *cli.App
+	*lineedit.Editor
+	hinted bool // Ctrl-C has just said how to leave
+	kept   bool // the history is kept between sessions
 }
 
-// newEditor returns nil if input or output is not a terminal.
-func newEditor(a *cli.App, prompt string, complete func(line string) string) *editor {
+// newEditor returns nil if input or output is not a terminal. keep keeps the history between
+// sessions. The terminal shows nothing of what is typed, except to the editor, until
+// Interrupts.Restore.
+func newEditor(a *cli.App, keep bool) (*editor, error) {
 	tty, ok := a.In.(*os.File)
 	if !ok || !cli.IsTerminal(a.In) || !cli.IsTerminal(a.Err) || a.Getenv("TERM") == "dumb" {
+		return nil, nil
+	}
+	line, err := lineedit.New(tty, a.Err)
+	if err != nil {
+		return nil, cli.PathError("stdin", err)
+	}
+	a.Interrupts.Changed(func() { _ = line.Restore() }) // nothing more can be done if this fails
+	e := &editor{a: a, Editor: line}
+	e.openHistory(keep)
+	return e, line.Quiet()
+}
+
+// openHistory opens the history of earlier sessions.
+func (e *editor) openHistory(keep bool) {
+	e.History = lineedit.NewHistory()
+	folder := cli.StateFolder()
+	if !keep || folder == "" {
+		return
+	}
+	h, err := lineedit.OpenHistory(filepath.Join(folder, "history"))
+	if h != nil {
+		e.History, e.kept = h, true
+	}
+	e.historyFails(err)
+}
+
+// historyFails says once that the history is not kept.
+func (e *editor) historyFails(err error) {
+	if err != nil {
+		e.a.Note("the history of questions is not kept: %v (--history=false)", err)
+		e.kept = false
+	}
+}
+
+// next reads a question or command. It returns io.EOF when the person leaves or ctx ends.
+func (e *editor) next(ctx context.Context) (string, error) {
+	for {
+		line, err := e.Line(ctx, prompt)
+		switch {
+		case !errors.Is(err, lineedit.ErrInterrupted):
+			e.hinted = false
+			if err == nil {
+				if failed := e.History.Add(line); e.kept {
+					e.historyFails(failed)
+				}
+			}
+			return line, err
+		case e.hinted && e.Untouched():
+			return "", io.EOF
+		}
+		e.hinted = true
+		fmt.Fprintln(e.a.Err, "Ctrl-C once more, Ctrl-D or /exit leaves the conversation")
+	}
+}
+
+// completion returns the part of a line that stays, and what may follow it: the names of commands,
+// the files of /image and /save, the flags of /set and their values.
+func (t *talk) completion(before string) (stays string, words []string) {
+	name, arg, isArg := strings.Cut(before, " ")
+	if !isArg {
+		if before == "" {
+			return "", nil
+		}
+		for _, c := range talkCommands() {
+			if c.args != "" {
+				c.name += " "
+			}
+			words = append(words, c.name)
+		}
+		return "", beginning(before, words)
+	}
+	switch name {
+	case "/image", "/save":
+		folder, words := pathsFrom(arg)
+		return name + " " + folder, words
+	case "/set":
+		flag, value, isValue := strings.Cut(arg, " ")
+		if !isValue {
+			for _, s := range t.settable() {
+				words = append(words, s+" ")
+			}
+			return name + " ", beginning(flag, words)
+		}
+		return name + " " + flag + " ", beginning(value, t.values(flag))
+	}
+	return before, nil
+}
+
+// values are the values that a flag for /set can take, if they are a list.
+func (t *talk) values(name string) []string {
+	f := t.o.reduction.Flags.Lookup(name)
+	if f == nil {
 		return nil
 	}
-	e := &editor{a: a, tty: tty, keys: &keys{r: tty}}
-	e.term = term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{e.keys, a.Err}, prompt)
-	e.term.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
-		return e.key(line, pos, key, complete)
-	}
-	return e
-}
-
-// longLine is the length in characters at which x/term accepts no more.
-const longLine = 4000
-
-// key handles the keys that x/term does not: Ctrl-C, which clears a line or leaves if the line is
-// empty, Tab, and keys in long lines.
-func (e *editor) key(
-	line string,
-	pos int,
-	key rune,
-	complete func(string) string,
-) (string, int, bool) {
+	p, ok := f.Value.(*cli.ParameterFlag)
 	switch {
-	case key == interruptKey:
-		e.keys.left = line == ""
-		return "", 0, true
-	case key == '\t':
-		if longer := complete(line[:pos]); longer != line[:pos] {
-			return longer + line[pos:], len(longer), true
-		}
-		return line, pos, true
-	case key >= ' ' && key != utf8.RuneError && len(line) >= longLine &&
-		(key < 0xd800 || key > 0xdfff):
-		s := string(key)
-		return line[:pos] + s + line[pos:], pos + len(s), true
+	case !ok:
+		return nil
+	case p.Kind == reduce.Bool:
+		return []string{"true", "false"}
 	}
-	return "", 0, false
+	return p.Values
 }
 
-// next reads a line; it returns io.EOF when the person leaves or ctx ends.
-func (e *editor) next(ctx context.Context) (string, error) {
-	state, err := term.MakeRaw(int(e.tty.Fd()))
-	if err != nil {
-		return "", err
-	}
-	e.a.Interrupts.Changed(func() {
-		e.term.SetBracketedPasteMode(false)
-		_ = term.Restore(int(e.tty.Fd()), state) // nothing more can be done if this fails
-	})
-	defer e.a.Interrupts.Restore()
-	if w, h, err := term.GetSize(int(e.tty.Fd())); err == nil && w > 0 {
-		_ = e.term.SetSize(w, h) // a wrong size only moves the cursor
-	}
-	e.term.SetBracketedPasteMode(true)
-	type result struct {
-		line string
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := e.term.ReadLine()
-		if errors.Is(err, term.ErrPasteIndicator) {
-			err = nil
+// beginning are those of words that begin with text.
+func beginning(text string, words []string) (out []string) {
+	for _, w := range words {
+		if strings.HasPrefix(w, text) {
+			out = append(out, w)
 		}
-		read <- result{line, err}
-	}()
-	select {
-	case r := <-read:
-		return strings.ReplaceAll(r.line, string(pastedBreak), "\n"), r.err
-	case <-ctx.Done():
-		return "", io.EOF
-	}
-}
-
-// Replacements for keys.
-const (
-	interruptKey = 0x1d // Ctrl-C, which x/term would treat as the end
-	pastedBreak  = '⏎'  // a line break in a pasted text
-)
-
-// The sequences that a terminal sends before and after a pasted text.
-var pasteStart, pasteEnd = []byte("\x1b[200~"), []byte("\x1b[201~")
-
-// keys reads keys from a terminal.
-type keys struct {
-	r       io.Reader
-	pending []byte // read but not yet returned
-	split   []byte // the beginning of an incomplete sequence
-	pasting bool
-	left    bool // the person left
-}
-
-// Read implements io.Reader.
-func (k *keys) Read(p []byte) (int, error) {
-	if k.left {
-		k.left = false
-		return 0, io.EOF
-	}
-	if len(k.pending) == 0 {
-		buf := make([]byte, 1024)
-		n, err := k.r.Read(buf)
-		if n == 0 {
-			return 0, err
-		}
-		in := append(k.split, buf[:n]...)
-		k.split = nil
-		if n == len(buf) { // more follows: a sequence at the end may be incomplete
-			if at := bytes.LastIndexByte(in, 0x1b); at >= 0 && len(in)-at < len(pasteStart) {
-				in, k.split = in[:at], bytes.Clone(in[at:])
-			}
-		}
-		k.pending = k.translate(in)
-	}
-	n := copy(p, k.pending)
-	k.pending = k.pending[n:]
-	return n, nil
-}
-
-// translate replaces Ctrl-C, and line breaks in a pasted text.
-func (k *keys) translate(in []byte) (out []byte) {
-	for len(in) > 0 {
-		switch {
-		case bytes.HasPrefix(in, pasteStart):
-			k.pasting = true
-			out, in = append(out, pasteStart...), in[len(pasteStart):]
-			continue
-		case bytes.HasPrefix(in, pasteEnd):
-			k.pasting = false
-			out, in = append(out, pasteEnd...), in[len(pasteEnd):]
-			continue
-		case k.pasting && bytes.HasPrefix(in, []byte("\r\n")):
-			in = in[1:]
-			continue
-		case k.pasting && (in[0] == '\r' || in[0] == '\n'):
-			out = utf8.AppendRune(out, pastedBreak)
-		case in[0] == 3:
-			out = append(out, interruptKey)
-		default:
-			out = append(out, in[0])
-		}
-		in = in[1:]
 	}
 	return out
 }
 
-// completePath extends path by the common prefix of all files that begin with it.
-func completePath(path string) string {
-	found, err := filepath.Glob(escapeGlob(cli.ExpandHome(path)) + "*")
-	if err != nil || len(found) == 0 {
-		return path
+// pathsFrom returns the folder of a path, as it was typed, and the names in it that begin like the
+// path's last part. Hidden files are named only after a dot.
+func pathsFrom(path string) (folder string, names []string) {
+	quote := ""
+	if path != "" && (path[0] == '"' || path[0] == '\'') {
+		quote, path = path[:1], path[1:]
 	}
-	common := found[0]
-	for _, f := range found[1:] {
-		for !strings.HasPrefix(f, common) {
-			_, n := utf8.DecodeLastRuneInString(common)
-			common = common[:len(common)-n]
+	folder, last := filepath.Split(path)
+	at := cli.Local(folder)
+	if at == "" {
+		at = "."
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return quote + path, nil
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, last) || last == "" && name[0] == '.' {
+			continue
 		}
+		if info, err := os.Stat(filepath.Join(at, name)); err == nil && info.IsDir() {
+			name += string(filepath.Separator)
+		}
+		names = append(names, name)
 	}
-	if info, err := os.Stat(common); len(found) == 1 && err == nil && info.IsDir() {
-		common += string(filepath.Separator)
-	}
-	if len(common) <= len(path) {
-		return path
-	}
-	return common
-}
-
-// escapeGlob escapes a folder's name for filepath.Glob.
-func escapeGlob(dir string) string {
-	if os.PathSeparator == '\\' {
-		return dir // Windows has no escape, and forbids such characters in names
-	}
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+	return quote + folder, names
 }

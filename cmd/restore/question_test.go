@@ -214,7 +214,7 @@ func TestTalkCommands(t *testing.T) {
 		"help":     {[]string{"/help"}, 0, []string{"/save FILE"}},
 	} {
 		in := strings.Join(c.lines, "\n") + "\n"
-		r := with(context.Background(), nil, in, "run")
+		r := with(context.Background(), nil, in, "run", "-v")
 		if got := strings.Count(r.Out, "\n"); got != c.out {
 			t.Errorf("%s: exit %d, %d answers %q, want %d, stderr %q", name, r.Code, got, r.Out,
 				c.out, r.Err)
@@ -224,7 +224,7 @@ func TestTalkCommands(t *testing.T) {
 				t.Errorf("%s: stderr %q, want %q", name, r.Err, want)
 			}
 		}
-		there := with(context.Background(), nil, in, "run", "--server", server)
+		there := with(context.Background(), nil, in, "run", "-v", "--server", server)
 		if there.Code != r.Code || there.Out != r.Out {
 			t.Errorf("%s with a server: exit %d, %q, want %d, %q, stderr %q", name, there.Code,
 				there.Out, r.Code, r.Out, there.Err)
@@ -308,7 +308,7 @@ func TestFull(t *testing.T) {
 // for which it has no effect, and that two exclusive flags on the command line are refused.
 func TestVariablesGiveWay(t *testing.T) {
 	picture := clitest.Drawn(t, clitest.NumberSeed)
-	ask := []string{"run", "--image", picture, "-p", clitest.Number, "-n", "2"}
+	ask := []string{"run", "-v", "--image", picture, "-p", clitest.Number, "-n", "2"}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		args []string
@@ -353,7 +353,7 @@ func TestVariablesGiveWay(t *testing.T) {
 		"restore: RESTORE_N_PREDICT: out of range, got 0":        {"RESTORE_N_PREDICT": "0"},
 		"restore: RESTORE_EXIF: cannot be used, got \"7\", want": {"RESTORE_EXIF": "7"},
 	} {
-		r := with(context.Background(), env, "", ask[:5]...)
+		r := with(context.Background(), env, "", ask[:6]...)
 		if r.Code != cli.ExitUsage || !strings.HasPrefix(r.Err, want) {
 			t.Errorf("named: exit %d, stderr %q, want %q", r.Code, r.Err, want)
 		}

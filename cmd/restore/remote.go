@@ -22,7 +22,7 @@ func (f *remoteFlags) add(fs *pflag.FlagSet) {
 
 // remoteUse are the flags of run that a server supports, except the reduction's.
 var remoteUse = []string{"server", "api-key", "image", "prompt", "system-prompt", "n-predict",
-	"temp", "top-k", "top-p", "min-p", "seed", "json"}
+	"temp", "top-k", "top-p", "min-p", "seed", "json", "verbose", "quiet", "history"}
 
 // check refuses flags that do not work with --server.
 func (f *remoteFlags) check(fs *pflag.FlagSet) (err error) {

@@ -16,6 +16,43 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
+// summary is a report of one answer in a line, as in "576 → 64 tokens · first token 1.9 s · 12
+// tok/s"; empty if a server said nothing of it.
+func summary(ans *restore.Answer) string {
+	var all api.VisualTokens
+	for i := range ans.Pictures {
+		all.Add(&ans.Pictures[i])
+	}
+	var parts []string
+	if n := len(ans.Pictures); n > 0 {
+		tokens := fmt.Sprintf("%d tokens", all.Before)
+		switch {
+		case all.Mean > 0:
+			tokens = fmt.Sprintf("%d → %.4g tokens a layer", all.Before, all.Mean)
+		case all.Kept+all.Merged != all.Before:
+			tokens = fmt.Sprintf("%d → %d tokens", all.Before, all.Kept+all.Merged)
+		}
+		if n > 1 {
+			tokens = fmt.Sprintf("%d pictures, %s", n, tokens)
+		}
+		parts = append(parts, tokens)
+	}
+	if first := ans.Timings.FirstToken; first > 0 {
+		parts = append(parts, "first token "+cli.Seconds(first.Seconds()))
+	}
+	if v := tokensPerSecond(ans); v > 0 {
+		digits := 0
+		if v < 10 {
+			digits = 1
+		}
+		parts = append(parts, fmt.Sprintf("%.*f tok/s", digits, v))
+	}
+	if note := finishNote(ans.Finish); note != "" {
+		parts = append(parts, strings.TrimPrefix(note, ", "))
+	}
+	return strings.Join(parts, " · ")
+}
+
 // writeTable writes a report of one answer: one line each for model, tokens, method, times, speed
 // and, if peak is not 0, memory.
 func writeTable(w io.Writer, info *restore.Info, ans *restore.Answer, peak int64) error {

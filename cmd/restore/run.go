@@ -27,6 +27,9 @@ type runOptions struct {
 	maxTokens int
 	drawings  cli.DrawingFlags
 	json      bool
+	verbose   bool
+	quiet     bool
+	history   bool
 }
 
 func newRun(a *cli.App) *cobra.Command {
@@ -76,7 +79,12 @@ an answer that Ctrl-C stops has no report.`,
 	o.question.AddReading(fs)
 	o.model.AddResize(fs)
 	o.drawings.Add(fs)
+	fs.BoolVarP(&o.verbose, "verbose", "v", false,
+		"report model, method, tokens, the time of every stage and memory after an answer")
+	fs.BoolVarP(&o.quiet, "quiet", "q", false, "print answers and errors only, no report or notes")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per answer, no text or report")
+	fs.BoolVar(&o.history, "history", true,
+		"keep the questions that are typed on a terminal, for the arrow keys in later conversations")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, !fs.Changed("prompt"))
 	}
@@ -139,6 +147,10 @@ func (o *runOptions) check() (r restore.Request, err error) {
 
 func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 	q := &o.question
+	if err := o.checkShown(isTalk); err != nil {
+		return err
+	}
+	a.Quiet = o.quiet
 	if err := a.CheckStdin(isTalk, slices.Concat(q.Inputs(), o.reduction.Files())); err != nil {
 		return err
 	}
@@ -168,6 +180,13 @@ func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 	if err != nil {
 		return err
 	}
+	var typing *editor
+	if isTalk {
+		if typing, err = newEditor(a, o.history); err != nil {
+			return err
+		}
+		defer a.Interrupts.Restore()
+	}
 	with := &dialogue{o: o, a: a, d: d}
 	if o.server.url != "" {
 		with.s, err = client.New(ctx, o.server.url, o.server.key)
@@ -188,13 +207,23 @@ func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 		return err
 	}
 	if isTalk {
-		return (&talk{o: o, a: a, outs: outs, d: with, next: *asked}).run(ctx)
+		return (&talk{o: o, a: a, outs: outs, d: with, next: *asked, editor: typing}).run(ctx)
 	}
 	if len(asked.Names()) == 0 {
 		o.noteTextAlone(a, "--image FILE")
 	}
 	_, err = with.ask(ctx, asked)
 	return err
+}
+
+// checkShown refuses flags about what is shown that exclude each other.
+func (o *runOptions) checkShown(isTalk bool) error {
+	fs := o.reduction.Flags
+	return cmp.Or(
+		cli.NoUse(fs, o.json, "has no effect with --json, which has no report, got %v", "verbose"),
+		cli.NoUse(fs, o.quiet, "has no effect with --quiet, got %v", "verbose"),
+		cli.NoUse(fs, !isTalk, "has no effect with --prompt, got %v", "history"),
+	)
 }
 
 // noteTextAlone says that no picture is shown, and how to show one.
@@ -343,8 +372,10 @@ func (d *dialogue) report(ctx context.Context, ans *restore.Answer, q *cli.Quest
 			j.Tokens = nil // which a server does not tell
 		}
 		err = cli.WriteJSON(d.d.Outs.Results(), j)
-	} else {
+	} else if d.o.verbose {
 		err = writeTable(d.a.Err, d.s.Info(), ans, peak)
+	} else if line := summary(ans); line != "" && !d.o.quiet {
+		_, err = fmt.Fprintln(d.a.Err, line)
 	}
 	switch {
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -23,7 +24,8 @@ import (
 // Ensure that only the answer goes to stdout and the report to stderr, and that 64 of 576 tokens
 // are the default.
 func TestRun(t *testing.T) {
-	r := commandLine("run", "--image", clitest.Drawn(t, clitest.NumberSeed), "-p", clitest.Number)
+	r := commandLine("run", "-v", "--image", clitest.Drawn(t, clitest.NumberSeed), "-p",
+		clitest.Number)
 	if r.Code != cli.ExitOK || r.Out != clitest.NumberAnswer+"\n" {
 		t.Errorf("exit %d, stdout %q, stderr %q, want %q", r.Code, r.Out, r.Err,
 			clitest.NumberAnswer)
@@ -40,12 +42,48 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Ensure that the report is one line by default, none with --quiet, and that what excludes each other
+// is refused on the command line alone.
+func TestRunReports(t *testing.T) {
+	ask := []string{"run", "--image", clitest.Drawn(t, clitest.NumberSeed), "-p", clitest.Number}
+	line := regexp.MustCompile(`^576 → 64 tokens · first token [0-9.]+ m?s · [0-9.]+ tok/s\n$`)
+	if r := commandLine(ask...); r.Code != cli.ExitOK || !line.MatchString(r.Err) {
+		t.Errorf("exit %d, stderr %q", r.Code, r.Err)
+	}
+	for _, quiet := range [][]string{append(ask, "-q"), {"run", "-q", "-p", "Hello"}} {
+		if r := commandLine(quiet...); r.Code != cli.ExitOK || r.Err != "" || r.Out == "" {
+			t.Errorf("%v: exit %d, stdout %q, stderr %q", quiet, r.Code, r.Out, r.Err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"--verbose: has no effect with --json":   append(ask, "-v", "--json"),
+		"--verbose: has no effect with --quiet":  append(ask, "-v", "-q"),
+		"--history: has no effect with --prompt": append(ask, "--history"),
+	} {
+		if r := commandLine(args...); r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.Code, r.Err, want)
+		}
+	}
+	for _, c := range []struct {
+		variable, flag, want string
+	}{
+		{"RESTORE_QUIET", "--verbose", "at peak"}, {"RESTORE_VERBOSE", "--quiet", ""},
+		{"RESTORE_VERBOSE", "--json", ""}, {"RESTORE_HISTORY", "-v", "at peak"},
+	} {
+		r := with(context.Background(), map[string]string{c.variable: "1"}, "",
+			append(ask, c.flag)...)
+		if r.Code != cli.ExitOK || !strings.Contains(r.Err, c.want) || c.want == "" && r.Err != "" {
+			t.Errorf("%+v: exit %d, stderr %q", c, r.Code, r.Err)
+		}
+	}
+}
+
 // Ensure that --base none reads every token, and that a question without a picture is answered.
 func TestRunWithoutReduction(t *testing.T) {
 	r := commandLine("run", "--image", clitest.Drawn(t, clitest.NumberSeed), "-p", clitest.Number,
 		"--base", "none")
 	if r.Code != cli.ExitOK || r.Out != clitest.NumberAnswer+"\n" ||
-		!strings.Contains(r.Err, "576, not reduced") {
+		!strings.HasPrefix(r.Err, "576 tokens · first token ") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
 	}
 	if r = commandLine("run", "-p", "Hello", "-n", "3"); r.Code != cli.ExitOK ||
@@ -118,7 +156,8 @@ func TestConversation(t *testing.T) {
 	in := "\n" + clitest.Number + "\n\n" + clitest.Number + "\n/image " + second + "\n" +
 		clitest.Number +
 		"\n/exit\nnot asked\n"
-	r := with(context.Background(), nil, in, "run", "--image", clitest.Drawn(t, clitest.NumberSeed))
+	r := with(context.Background(), nil, in, "run", "-v", "--image",
+		clitest.Drawn(t, clitest.NumberSeed))
 	answers := strings.Split(strings.TrimSuffix(r.Out, "\n"), "\n")
 	if r.Code != cli.ExitOK || len(answers) != 3 || answers[0] != clitest.NumberAnswer {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
@@ -152,8 +191,8 @@ func TestConversation(t *testing.T) {
 func TestInsideTheDecoder(t *testing.T) {
 	dir := t.TempDir()
 	stages, kept := filepath.Join(dir, "stages.png"), filepath.Join(dir, "kept.png")
-	r := with(context.Background(), nil, clitest.Number+"\n"+clitest.Number+"\n", "run", "--image",
-		clitest.Drawn(t, clitest.NumberSeed), "--base", "pdrop", "--n-vis", "192",
+	r := with(context.Background(), nil, clitest.Number+"\n"+clitest.Number+"\n", "run", "-v",
+		"--image", clitest.Drawn(t, clitest.NumberSeed), "--base", "pdrop", "--n-vis", "192",
 		"--overlay", kept, "--overlay-stages", stages)
 	if r.Code != cli.ExitOK || r.Out != clitest.NumberAnswer+"\n"+clitest.NumberAnswer+"\n" {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
@@ -233,8 +272,8 @@ func TestInterrupt(t *testing.T) {
 	code := cli.Execute(ctx, a,
 		[]string{"run", "--image", clitest.Drawn(t, 12), "-p", "Describe the image."})
 	got := errOut.String()
-	if code != cli.ExitFailure || !strings.Contains(got, "visual tokens") ||
-		!strings.Contains(got, ", interrupted") ||
+	if code != cli.ExitFailure || !strings.HasPrefix(got, "576 → 64 tokens · first token ") ||
+		!strings.Contains(got, " · interrupted\n") ||
 		!strings.HasSuffix(got, "restore: run: interrupted, the answer is not complete\n") {
 		t.Errorf("exit %d, stderr %q", code, got)
 	}

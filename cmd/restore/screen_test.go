@@ -69,11 +69,12 @@ func TestProgressLeavesThePrompt(t *testing.T) {
 	s.Until("reading the prompt", 1)
 	server.release <- struct{}{}
 	s.Prompts(2)
-	before := len(s.Screen())
+	before := s.Screen()
 	time.Sleep(5 * cli.ProgressEvery / 2)
 	s.Send("typed")
 	s.Until("typed", 1)
-	if drawn := s.Screen()[before:]; strings.TrimPrefix(drawn, "> ") != "typed" {
+	if drawn := strings.TrimPrefix(s.Screen(), before); !strings.HasSuffix(before, "\x1b[2C") ||
+		drawn != "typed" {
 		t.Errorf("after the prompt was shown: %q", drawn)
 	}
 	s.Send("\x03\x04")
@@ -165,7 +166,7 @@ func TestProgressOfTurns(t *testing.T) {
 	note := "restore: note: no picture is shown (/image FILE): " +
 		"the answer depends only on the text\n" // of the first turn
 	for turn := 1; turn <= 3; turn++ {
-		want := fmt.Sprintf("> question %d\n%ssaid\nmodel", turn, note)
+		want := fmt.Sprintf("> question %d\n%ssaid\n>", turn, note)
 		if note = ""; !strings.Contains(lines, want) {
 			t.Errorf("no %q in %q", want, lines)
 		}

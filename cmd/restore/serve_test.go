@@ -96,7 +96,7 @@ func TestServe(t *testing.T) {
 		here := commandLine(append([]string{"run"}, more...)...)
 		there := commandLine(append([]string{"run", "--server", s.url}, more...)...)
 		if here.Code != cli.ExitOK || there.Code != cli.ExitOK || here.Out != there.Out ||
-			!strings.Contains(there.Err, "model ") {
+			!strings.Contains(there.Err, "first token ") {
 			t.Errorf("%v: got exit %d %q %s, want %q", more, there.Code, there.Out, there.Err,
 				here.Out)
 		}

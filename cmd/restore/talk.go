@@ -29,6 +29,11 @@ type talk struct {
 	outs *cli.Outputs
 	d    *dialogue
 
+	editor *editor // nil without a terminal
+	person bool    // somebody types; otherwise a program
+	// reads an answer to a question of the program, if somebody types
+	read func(prompt string) (string, error)
+
 	next  cli.Question // what the next question shows, and the system prompt
 	turns []exchange   // questions and answers so far
 	noted bool         // that no picture is shown, since one was
@@ -84,41 +89,28 @@ func (t *talk) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := lines(ctx, in)
-	person := cli.IsTerminal(t.a.In)
-	if person {
+	t.person = cli.IsTerminal(t.a.In)
+	if t.person {
 		fmt.Fprintln(t.a.Err,
 			"one question a line; /image FILE shows a picture; /help lists all commands")
 		if err := t.describe(ctx, t.next.Pictures); err != nil {
 			return err
 		}
 	}
-	if e := newEditor(t.a, "> ", t.complete); e != nil {
-		next = func() (string, error) { return e.next(ctx) }
-	} else if person {
-		plain := next
-		next = func() (string, error) {
-			fmt.Fprint(t.a.Err, "> ")
-			defer t.a.Screen.Entered()
-			return plain()
-		}
-	}
+	next := t.reader(ctx, in)
 	for {
 		line, err := next()
 		if err == io.EOF {
-			if person {
-				fmt.Fprintln(t.a.Err)
-			}
 			return nil
 		}
 		if err == nil {
-			err = t.line(ctx, line, person)
+			err = t.line(ctx, line)
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, errLeave):
 			return nil
-		case !person || ctx.Err() != nil:
+		case !t.person || ctx.Err() != nil:
 			return err
 		default:
 			t.a.Say("%s", cli.ErrorLine(t.o.reduction.Flags, err))
@@ -126,8 +118,37 @@ func (t *talk) run(ctx context.Context) error {
 	}
 }
 
+// prompt is shown before a question.
+const prompt = "> "
+
+// reader returns a function that reads the next question or command, and sets t.read.
+func (t *talk) reader(ctx context.Context, in io.Reader) (next func() (string, error)) {
+	line := lines(ctx, in)
+	switch {
+	case t.editor != nil:
+		t.editor.Complete = t.completion
+		t.read = func(prompt string) (string, error) { return t.editor.Line(ctx, prompt) }
+		return func() (string, error) { return t.editor.next(ctx) }
+	case t.person:
+		t.read = func(prompt string) (string, error) {
+			fmt.Fprint(t.a.Err, prompt)
+			text, err := line()
+			if t.a.Screen.Entered(); err == io.EOF {
+				fmt.Fprintln(t.a.Err)
+			}
+			return text, err
+		}
+		return func() (string, error) { return t.read(prompt) }
+	}
+	return line
+}
+
 // line executes a line.
-func (t *talk) line(ctx context.Context, line string, person bool) error {
+func (t *talk) line(ctx context.Context, line string) error {
+	if len(line) > maxLine {
+		return fmt.Errorf("run: question too long, got %d bytes, want at most %d", len(line),
+			maxLine)
+	}
 	line, err := files.TextString(line)
 	if err != nil {
 		return fmt.Errorf("run: the question %w", err)
@@ -135,7 +156,7 @@ func (t *talk) line(ctx context.Context, line string, person bool) error {
 	if line = strings.TrimSpace(line); line == "" {
 		return nil
 	}
-	if person {
+	if t.person {
 		var end func()
 		ctx, end = t.a.Interrupts.Begin(ctx)
 		defer end()
@@ -443,6 +464,10 @@ func (t *talk) save(_ context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
+	if !t.mayReplace(path) {
+		fmt.Fprintln(t.a.Err, "not saved")
+		return nil
+	}
 	err = f.Write(func(w io.Writer) error {
 		if strings.EqualFold(filepath.Ext(path), ".json") {
 			messages := []message{}
@@ -475,31 +500,16 @@ func (t *talk) save(_ context.Context, arg string) error {
 	return err
 }
 
-// complete completes a command's name, or the file name after a command.
-func (t *talk) complete(line string) string {
-	name, arg, isArg := strings.Cut(line, " ")
-	if !isArg {
-		var found string
-		for _, c := range talkCommands() {
-			if line != "" && strings.HasPrefix(c.name, line) {
-				if found != "" {
-					return line
-				}
-				found = c.name
-				if c.args != "" {
-					found += " "
-				}
-			}
-		}
-		if found != "" {
-			return found
-		}
-		return line
+// mayReplace asks whether a file may be overwritten, if there is one.
+func (t *talk) mayReplace(path string) bool {
+	info, err := os.Stat(path)
+	if !t.person || err != nil || !info.Mode().IsRegular() {
+		return true
 	}
-	if (name == "/image" || name == "/save") && arg != "" {
-		return name + " " + completePath(arg)
-	}
-	return line
+	fmt.Fprintf(t.a.Err, "%s exists\n", cli.OneLine(path))
+	said, err := t.read("overwrite it? (y/N) ")
+	said = strings.ToLower(strings.TrimSpace(said))
+	return err == nil && (said == "y" || said == "yes")
 }
 
 // unquote reads a file name as people and terminals write it: in quotes, with backslashes before

@@ -32,6 +32,8 @@ type App struct {
 	Out, Err io.Writer // out is for results only
 	Getenv   func(string) string
 
+	Quiet bool // notes are not shown
+
 	stdinOf string // what in holds, after it was read; "" before
 
 	Interrupts Interrupts

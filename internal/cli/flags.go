@@ -38,6 +38,7 @@ var exclusive = [][]string{
 	{"model", "shape"},
 	{"all", "base", "restore"},
 	{"json", "format"},
+	{"verbose", "quiet", "json"},
 	{"in", "image", "video-frames", "prompt", "system-prompt", "min-pixels", "max-pixels"},
 }
 

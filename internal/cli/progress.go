@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/text/width"
+	"github.com/clipperhouse/displaywidth"
 
 	"github.com/restore-vlm/restore/internal/bytesize"
 )
@@ -101,35 +101,9 @@ func (m *Meter) text(columns int, since time.Duration) string {
 
 // fitted joins two texts in at most the given columns. If they do not fit, it shortens the first.
 func fitted(what, rest string, columns int) string {
-	if cells(what)+cells(rest) > columns {
-		what = cut(what, columns-cells(rest)-1) + "…"
-	}
-	return cut(what+rest, columns)
-}
-
-// cut returns the beginning of text that takes at most the given columns.
-func cut(text string, columns int) string {
-	for i, r := range text {
-		if columns -= cell(r); columns < 0 {
-			return text[:i]
-		}
-	}
-	return text
+	what = displaywidth.TruncateString(what, max(1, columns-cells(rest)), "…")
+	return displaywidth.TruncateString(what+rest, columns, "")
 }
 
 // cells returns the columns that a terminal uses for text.
-func cells(text string) (n int) {
-	for _, r := range text {
-		n += cell(r)
-	}
-	return n
-}
-
-// cell returns the columns of a character: two for a wide one, as in Chinese.
-func cell(r rune) int {
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
+func cells(text string) int { return displaywidth.String(text) }

@@ -372,6 +372,9 @@ func (q *QuestionFlags) Picture(a *App, path string) (ShownPicture, error) {
 
 // Note prints a message for a person; programs need not read it.
 func (a *App) Note(format string, args ...any) {
+	if a.Quiet {
+		return
+	}
 	a.Say("note: %s", OneLine(fmt.Sprintf(format, args...)))
 }
 

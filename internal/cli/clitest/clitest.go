@@ -55,9 +55,8 @@ func Filled(t *testing.T, file string, fill func(io.Writer) error) {
 
 // Timeless is a result without the times of a report.
 func Timeless(r Result) Result {
-	if before, _, found := strings.Cut(r.Err, "visual tokens"); found {
-		r.Err = before
-	}
+	before, _, _ := strings.Cut(r.Err, "first token")
+	r.Err, _, _ = strings.Cut(before, "visual tokens")
 	return r
 }
 

@@ -1,0 +1,5 @@
+package lineedit
+
+import "golang.org/x/sys/unix"
+
+const getState, setState = unix.TCGETS, unix.TCSETS
