@@ -55,8 +55,12 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		if kind != "" && !known {
 			return cli.NotOneOf("type", kind, []string{"f16", "bf16", "f32"})
 		}
-		if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 ||
-			err != nil && !errors.Is(err, fs.ErrNotExist) {
+		entries, err := os.ReadDir(out)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return cli.PathError(out, err)
+		case err == nil && len(entries) > 0 ||
+			err != nil && !errors.Is(err, fs.ErrNotExist):
 			return cli.Flagf("output", "%s exists already, want a new or an empty folder", out)
 		}
 		b, err := m.Bundle(a)
@@ -104,7 +108,7 @@ func makeFolder(
 	}
 	dir := filepath.Join(parent, prefix+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return 0, cli.PathError(dir, err)
+		return 0, cli.PathError(path, err)
 	}
 	a.Partial.Add(dir)
 	defer func() {

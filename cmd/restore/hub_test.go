@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,6 +37,88 @@ func embeddedRepo(t *testing.T) *hubtest.Repo {
 		t.Fatal(err)
 	}
 	return repo
+}
+
+// Ensure that a file of the cache that was cut is noticed by run, without a request, and mended by
+// pull; that --verify finds content that differs, and that a file whose name no system could keep
+// stops no pull.
+func TestDamagedCache(t *testing.T) {
+	repo := embeddedRepo(t)
+	repo.Files["notes: a?b.txt"] = []byte("x")
+	h := hubtest.New(map[string]*hubtest.Repo{"me/scenes": repo})
+	defer h.Close()
+	home := t.TempDir()
+	env := map[string]string{"HOME": home, "HF_ENDPOINT": h.URL}
+	run := func(args ...string) clitest.Result {
+		t.Helper()
+		return with(context.Background(), env, "", args...)
+	}
+	if r := run("pull", "me/scenes"); r.Code != cli.ExitOK {
+		t.Fatalf("pull: %+v", r)
+	}
+	weights := filepath.Join(home, ".cache", "huggingface", "hub", "models--me--scenes",
+		"snapshots", hubCommit, "model.safetensors")
+	right, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(weights, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mended := func(how string) {
+		t.Helper()
+		if data, err := os.ReadFile(weights); err != nil || !bytes.Equal(data, right) {
+			t.Errorf("%s: %d bytes, %v, want those of the hub", how, len(data), err)
+		}
+	}
+	ask := []string{"run", "-m", "me/scenes", "-p", "Hello", "-n", "2"}
+	cut := fmt.Sprintf("model.safetensors: damaged in the cache, got %d bytes, want %d",
+		len(right)/2, len(right))
+	write(right[:len(right)/2])
+	if r := run(ask...); r.Code != cli.ExitFailure || !strings.Contains(r.Err, cut) ||
+		!strings.Contains(r.Err, "'restore pull me/scenes' downloads it again") {
+		t.Errorf("run with a cut file: %+v", r)
+	}
+	if r := run("pull", "me/scenes"); r.Code != cli.ExitOK ||
+		!strings.Contains(r.Err, cut+": downloading it again") {
+		t.Errorf("pull with a cut file: %+v", r)
+	}
+	mended("pull")
+	other := bytes.Clone(right)
+	other[len(other)-1] ^= 1
+	write(other)
+	if r := run("pull", "me/scenes"); r.Code != cli.ExitOK || strings.Contains(r.Err, "damaged") {
+		t.Errorf("pull of a file of the right size: %+v", r)
+	}
+	if r := run("pull", "me/scenes", "--verify"); r.Code != cli.ExitOK ||
+		!strings.Contains(r.Err, "model.safetensors: damaged in the cache: the sha256 of the ") {
+		t.Errorf("pull --verify: %+v", r)
+	}
+	mended("pull --verify")
+	r := run("pull", "me/scenes", "--verify")
+	if r.Code != cli.ExitOK || strings.Contains(r.Err, "damaged") ||
+		!strings.Contains(r.Err, "files are right") {
+		t.Errorf("pull --verify of whole files: %+v", r)
+	}
+	// another program has downloaded it, so its size is known to the hub alone
+	sizes, err := filepath.Glob(filepath.Join(home, ".cache", "huggingface", "hub", ".locks", "*",
+		"*.size"))
+	if err != nil || len(sizes) == 0 {
+		t.Fatalf("%q, %v", sizes, err)
+	}
+	for _, file := range sizes {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(right[:len(right)/2])
+	if r := run("pull", "me/scenes"); r.Code != cli.ExitOK || !strings.Contains(r.Err, cut) {
+		t.Errorf("pull of another program's file: %+v", r)
+	}
+	mended("pull of another program's file")
 }
 
 // Ensure that a new user with an empty home folder can pull a model, run it, run it again offline,

@@ -18,12 +18,14 @@ import (
 
 func newPull(a *cli.App) *cobra.Command {
 	var include []string
+	var verify bool
 	cmd := &cobra.Command{
 		Use:   "pull ORG/NAME[@REVISION][:QUANTISATION]",
 		Short: "Download a model from the Hugging Face hub",
 		Long: `Download a model from the Hugging Face hub into the cache that Python's huggingface_hub reads and writes, and print its path.
 By default it downloads the files that the model needs: safetensors rather than .bin, or one GGUF quantisation with its projector;
 --include selects other files. An interrupted download continues where it stopped, and every file's hash is checked.
+A file of the cache whose size is wrong is downloaded again; --verify compares hashes as well.
 
 HF_TOKEN is the token for gated and private repositories, HF_ENDPOINT another hub, HF_HUB_CACHE or HF_HOME the location of the cache.
 HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
@@ -35,6 +37,8 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 	cmd.Flags().StringArrayVar(&include, "include", nil,
 		"download only the files whose path matches this `pattern` (*, ?, [abc]; may be "+
 			"repeated)")
+	cmd.Flags().BoolVar(&verify, "verify", false,
+		"compare the files in the cache with their hashes, and download those again that differ")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, err := hub.ParseName(args[0])
 		if err != nil {
@@ -48,12 +52,12 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 		if err != nil {
 			return err
 		}
-		p, err := cli.PullModel(cmd.Context(), a, c, name, include)
+		p, err := cli.PullModel(cmd.Context(), a, c, name, include, verify)
 		if err != nil {
 			return err
 		}
 		if len(include) == 0 {
-			if err := pullTower(cmd, a, c, p); err != nil {
+			if err := pullTower(cmd, a, c, p, verify); err != nil {
 				return err
 			}
 		}
@@ -73,7 +77,9 @@ func oneName(cmd *cobra.Command, args []string) error {
 
 // pullTower downloads the repository with the vision tower of an original LLaVA checkpoint: its
 // configuration, and its weights if the checkpoint has none.
-func pullTower(cmd *cobra.Command, a *cli.App, c *hub.Client, p *hub.Pulled) error {
+func pullTower(
+	cmd *cobra.Command, a *cli.App, c *hub.Client, p *hub.Pulled, verify bool,
+) error {
 	tower, inside, err := towerOf(p.Dir)
 	if err != nil || tower == "" {
 		return err
@@ -87,7 +93,7 @@ func pullTower(cmd *cobra.Command, a *cli.App, c *hub.Client, p *hub.Pulled) err
 		include = []string{"*config.json"}
 	}
 	a.Note("%s: its vision tower is in %s", p.Name, tower)
-	if _, err = cli.PullModel(cmd.Context(), a, c, name, include); err != nil {
+	if _, err = cli.PullModel(cmd.Context(), a, c, name, include, verify); err != nil {
 		return fmt.Errorf("the vision tower of %s: %w", p.Name, err)
 	}
 	return nil

@@ -154,14 +154,14 @@ func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 	if err := a.CheckStdin(isTalk, slices.Concat(q.Inputs(), o.reduction.Files())); err != nil {
 		return err
 	}
+	if err := o.server.check(o.reduction.Flags); err != nil {
+		return err
+	}
 	r, err := o.check()
 	if err != nil {
 		return err
 	}
 	if err := q.Check(); err != nil {
-		return err
-	}
-	if err := o.server.check(o.reduction.Flags); err != nil {
 		return err
 	}
 	if err := o.checkDrawn(isTalk); err != nil {

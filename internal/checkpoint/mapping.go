@@ -21,6 +21,10 @@ type Mapping struct {
 // pointer. Its errors name the path.
 // Changing or truncating the file before Close is undefined.
 func MapFile(path string) (*Mapping, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // opening a pipe would wait
+		return nil, fmt.Errorf("%s: got a %s, want a file", path, Kind(info.Mode()))
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -31,6 +35,7 @@ type App struct {
 	In       io.Reader
 	Out, Err io.Writer // out is for results only
 	Getenv   func(string) string
+	Environ  func() []string // nil: unknown
 
 	Quiet bool // notes are not shown
 
@@ -127,17 +132,77 @@ func flagFor(err error) string {
 
 // ErrorLine writes err in one line. An error about a flag or an option begins with the flag, or
 // with its variable if the value came from there.
-func ErrorLine(fs *pflag.FlagSet, err error) string {
+func ErrorLine(flags *pflag.FlagSet, err error) string {
 	text := err.Error()
 	var usage *UsageError
 	var option *errs.OptionError
 	switch {
 	case errors.As(err, &option):
-		text = subject(err, option) + option.Text(origin(fs, option.Name)) + meantOption(option)
+		text = subject(err, option) + option.Text(origin(flags, option.Name)) + meantOption(option)
 	case errors.As(err, &usage) && usage.flag != "":
-		text = origin(fs, usage.flag) + ": " + usage.Err.Error()
+		text = origin(flags, usage.flag) + ": " + usage.Err.Error()
+	default:
+		text += variableOf(flags, text)
 	}
-	return OneLine(text + flagFor(err))
+	return OneLine(plain(text, err) + flagFor(err))
+}
+
+// plain replaces the wording of Go's library in text, which is err's: calls of the system, and
+// names of types.
+func plain(text string, err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		text = strings.Replace(text, path.Error(), PathError(path.Path, path).Error(), 1)
+	}
+	var value *json.UnmarshalTypeError
+	if errors.As(err, &value) {
+		kind := map[string]string{
+			"array": "a list", "object": "an object", "string": "a text", "bool": "true or false",
+		}[value.Value]
+		got := fmt.Sprintf("got %s, want %s",
+			cmp.Or(kind, strings.TrimPrefix(value.Value, "number ")), kindOf(value.Type))
+		if value.Field != "" {
+			got = fmt.Sprintf("%q: %s", value.Field, got)
+		}
+		text = strings.Replace(text, value.Error(), got, 1)
+	}
+	return text
+}
+
+// kindOf describes the JSON values of a type.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	}
+	return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
+}
+
+// variableOf names the variable that set the file that text, an error, is about; "" if none did.
+func variableOf(flags *pflag.FlagSet, text string) (named string) {
+	if flags == nil {
+		return ""
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		for _, v := range f.Annotations[fromEnvironment] {
+			for _, path := range []string{strings.TrimPrefix(v, "@"), Local(v)} {
+				if path != "" && strings.Contains(" "+text, " "+path+":") {
+					named = " (" + EnvName(f) + ")"
+				}
+			}
+		}
+	})
+	return named
 }
 
 // Fault returns the flag or option that err is about, "" if there is none.
@@ -232,6 +297,9 @@ func NewRoot(a *App) *cobra.Command {
 			}
 			if err := readEnvironment(cmd.Flags(), a.Getenv); err != nil {
 				return err
+			}
+			if !strings.HasPrefix(cmd.Name(), "__") { // not a shell that completes
+				noteUnknown(a, cmd)
 			}
 			return findModels(cmd.Context(), a, cmd.Flags())
 		},

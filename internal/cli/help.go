@@ -44,7 +44,7 @@ var flagGroups = []struct {
 	{"Files and batches", "batch-dir batch-parallel max-file-mb file-days"},
 	{"HTTP", "max-body-mb request-timeout read-timeout read-header-timeout drain-timeout " +
 		"sse-ping cors-origins allowed-hosts"},
-	{"Output", "format plot json page metrics log-format log-prompts"},
+	{"Output", "format plot json verbose quiet history page metrics log-format log-prompts"},
 }
 
 // fewFlags is the number of flags up to which a command's help has no groups.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -24,6 +26,9 @@ func findModels(ctx context.Context, a *App, flags *pflag.FlagSet) error {
 	}
 	pull := flags.Lookup("pull") != nil && flags.Lookup("pull").Value.String() == "true"
 	s, err := findModel(ctx, a, f.Value.String(), pull)
+	if err != nil && !OnCommandLine(f) && elsewhere(flags) {
+		return nil // a worker that needs it reports that there is no such file
+	}
 	if err != nil || s == nil {
 		return err
 	}
@@ -33,6 +38,14 @@ func findModels(ctx context.Context, a *App, flags *pflag.FlagSet) error {
 		}
 	}
 	return f.Value.Set(s.Model)
+}
+
+// elsewhere reports whether another process has the model.
+func elsewhere(flags *pflag.FlagSet) bool {
+	return slices.ContainsFunc([]string{"server", "nats"}, func(name string) bool {
+		f := flags.Lookup(name)
+		return f != nil && f.Value.String() != ""
+	})
 }
 
 // findModel returns a repository's snapshot in the hub's cache, nil if model is a path or the
@@ -55,13 +68,15 @@ func findModel(ctx context.Context, a *App, model string, pull bool) (*hub.Snaps
 	s, err := c.Find(name)
 	switch {
 	case err == nil:
-	case !errors.Is(err, errs.ErrNotFound):
+	case errors.Is(err, errs.ErrDamaged) && !pull:
+		return nil, fmt.Errorf("%w: 'restore pull %s' downloads it again", err, model)
+	case !errors.Is(err, errs.ErrNotFound) && !errors.Is(err, errs.ErrDamaged):
 		return nil, err
 	case !pull:
 		return nil, fmt.Errorf(
 			"%w: 'restore pull %s' downloads it (and there is no such file or folder)", err, model)
 	default:
-		p, err := PullModel(ctx, a, c, name, nil)
+		p, err := PullModel(ctx, a, c, name, nil, false)
 		if err != nil {
 			return nil, err
 		}
@@ -71,14 +86,45 @@ func findModel(ctx context.Context, a *App, model string, pull bool) (*hub.Snaps
 	return s, nil
 }
 
-// PullModel downloads a model, with a progress bar on a terminal and notes on a.err.
+// lineEvery is how often a download without a terminal says how far it is.
+const lineEvery = 10 * time.Second
+
+// progressLines notes how far a download is, every so often until end is called.
+func (a *App) progressLines(what string, every time.Duration) (
+	set func(done, total int64), end func(),
+) {
+	var done, total atomic.Int64
+	t := time.NewTicker(every)
+	ended, left := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(left)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-t.C:
+				a.Note("%s: %s of %s", what, bytesize.MB(done.Load()), bytesize.MB(total.Load()))
+			}
+		}
+	}()
+	set = func(d, of int64) { done.Store(d); total.Store(of) }
+	return set, func() { t.Stop(); close(ended); <-left }
+}
+
+// PullModel downloads a model, with a progress bar on a terminal or a line every ten seconds, and
+// notes on a.err.
 func PullModel(ctx context.Context, a *App, c *hub.Client, name hub.Name,
-	include []string) (*hub.Pulled, error) {
-	o := hub.PullOptions{Include: include,
+	include []string, verify bool) (*hub.Pulled, error) {
+	o := hub.PullOptions{Include: include, Verify: verify,
 		Notice: func(s string) { a.Note("%s", s) }}
-	shown := a.Meter(name.Repo).bytes()
-	defer shown.End()
-	o.Progress = shown.Set
+	if shown := a.Meter(name.Repo).bytes(); shown != nil {
+		defer shown.End()
+		o.Progress = shown.Set
+	} else {
+		set, end := a.progressLines(name.Repo, lineEvery)
+		defer end()
+		o.Progress = set
+	}
 	start := time.Now()
 	p, err := c.Pull(ctx, name, o)
 	switch {
@@ -87,6 +133,9 @@ func PullModel(ctx context.Context, a *App, c *hub.Client, name hub.Name,
 		return nil, CutShort("%s: interrupted, the next pull continues from here", name)
 	default:
 		return nil, err
+	}
+	if verify {
+		a.Note("%s: the hashes of %d files are right", name, p.Files)
 	}
 	if p.Bytes > 0 {
 		s := time.Since(start).Seconds()

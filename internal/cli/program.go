@@ -22,6 +22,7 @@ type Program struct {
 func (p *Program) Run() int {
 	signal.Ignore(syscall.SIGPIPE) // writing to a broken pipe returns an error
 	a := NewApp(p, os.Stdin, os.Stdout, os.Stderr, os.Getenv)
+	a.Environ = os.Environ
 	ctx, stop := a.Interrupts.watch(context.Background(), func() {
 		a.Partial.remove()
 		a.Screen.leave()

@@ -134,8 +134,12 @@ func (r *ReductionFlags) each(do func(f *pflag.Flag, p *ParameterFlag)) {
 	})
 }
 
-// sources returns the parameters from the command line, and those from the environment.
-func (r *ReductionFlags) sources() (typed, env *restore.Reduction, err error) {
+// sources returns the parameters from the command line, and those from the environment. A file of a
+// variable that cannot be read is empty; unread is the reason by the parameter's name.
+func (r *ReductionFlags) sources() (
+	typed, env *restore.Reduction, unread map[string]error, err error,
+) {
+	unread = map[string]error{}
 	typed = &restore.Reduction{Options: map[string]any{}}
 	env = &restore.Reduction{Options: map[string]any{}}
 	r.each(func(f *pflag.Flag, p *ParameterFlag) {
@@ -146,21 +150,51 @@ func (r *ReductionFlags) sources() (typed, env *restore.Reduction, err error) {
 		var value any = p.Text
 		if p.Kind == reduce.File {
 			data, readErr := ReadFile(p.Text, MaxTextBytes)
-			value, err = data, errors.Join(err, readErr)
+			if value = data; OnCommandLine(f) {
+				err = errors.Join(err, readErr)
+			} else if readErr != nil {
+				unread[p.Name] = readErr
+			}
 		}
 		v, parseErr := p.Parse(value)
 		source.Options[p.Name], err = v, errors.Join(err, parseErr)
 	})
-	return typed, env, err
+	return typed, env, unread, err
+}
+
+// settle returns the error of a file that given needs. It removes the others.
+func settle(given map[string]any, unread map[string]error) error {
+	for _, name := range slices.Sorted(maps.Keys(unread)) {
+		_, byContent := given["n-vis"].(string)
+		switch {
+		case given[name] == nil: // the method has no use for it
+		case name == "budget-file" && !byContent && given["guard"] != true:
+			delete(given, name)
+		default:
+			return unread[name]
+		}
+	}
+	return nil
+}
+
+// over is typed.Over(…) without files that cannot be read and are not needed.
+func over(
+	unread map[string]error, first *restore.Reduction, others ...*restore.Reduction,
+) (*restore.Reduction, error) {
+	out, err := first.Over(others...)
+	if err != nil {
+		return nil, err
+	}
+	return out, settle(out.Options, unread)
 }
 
 // Merged returns the parameters from the command line, the environment and the defaults.
 func (r *ReductionFlags) Merged() (*restore.Reduction, error) {
-	typed, env, err := r.sources()
+	typed, env, unread, err := r.sources()
 	if err != nil {
 		return nil, err
 	}
-	return typed.Over(env, r.defaults)
+	return over(unread, typed, env, r.defaults)
 }
 
 // Reduction returns the requested reduction. A flag on the command line overrides variables that it
@@ -179,11 +213,11 @@ func (r *ReductionFlags) Variant(object string) (*restore.Reduction, error) {
 // Demanded returns the parameters of the command line and of variables, for a server with defaults
 // of its own.
 func (r *ReductionFlags) Demanded() (*restore.Reduction, error) {
-	typed, env, err := r.sources()
+	typed, env, unread, err := r.sources()
 	if err != nil {
 		return nil, err
 	}
-	out, err := typed.Over(env)
+	out, err := over(unread, typed, env)
 	if err == nil && Method(r.Base()).Draws {
 		out.Options["seed"] = r.Seed
 	}
@@ -202,7 +236,7 @@ func Method(name string) (m reduce.Method) {
 
 // with returns the flags' reduction, overridden by over, which may be nil.
 func (r *ReductionFlags) with(over *restore.Reduction) (*restore.Reduction, error) {
-	typed, env, err := r.sources()
+	typed, env, unread, err := r.sources()
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +260,9 @@ func (r *ReductionFlags) with(over *restore.Reduction) (*restore.Reduction, erro
 	base, _ := out.Options["base"].(string)
 	if Method(base).Draws && out.Options["seed"] == nil {
 		out.Options["seed"] = r.Seed
+	}
+	if err := settle(out.Options, unread); err != nil {
+		return nil, err
 	}
 	if err := out.Check(); err != nil {
 		return nil, &UsageError{Err: r.inFile(err)}
@@ -341,10 +378,12 @@ func (b *BudgetsFlag) Type() string { return "whole numbers" }
 func (r *ReductionFlags) Extension() (json.RawMessage, error) {
 	object := map[string]any{}
 	var err error
-	r.each(func(_ *pflag.Flag, p *ParameterFlag) {
+	r.each(func(f *pflag.Flag, p *ParameterFlag) {
 		if p.Kind == reduce.File {
-			err = errors.Join(err,
-				Flagf(p.Name, "cannot be sent to a server, got %s", p.Text))
+			if OnCommandLine(f) {
+				err = errors.Join(err,
+					Flagf(p.Name, "cannot be sent to a server, got %s", p.Text))
+			}
 			return
 		}
 		v, parseErr := p.Parse(p.Text)

@@ -35,9 +35,6 @@ func NewVersion(a *App) *cobra.Command {
 			if err := writeVersion(a); err != nil || !plans {
 				return err
 			}
-			if err := kernel.ImplementationError(); err != nil {
-				return err
-			}
 			calibrate.KeepPlans()
 			return writePlans(a.Out, kernel.Plans())
 		},
@@ -71,6 +68,9 @@ func writePlans(w io.Writer, list []kernel.PlanTrial) error {
 }
 
 func writeVersion(a *App) error {
+	if err := kernel.ImplementationError(); err != nil {
+		return err
+	}
 	refused := ""
 	if err := kernel.Refused(); err != nil {
 		refused = fmt.Sprintf(" (%v)", err)

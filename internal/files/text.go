@@ -3,6 +3,7 @@ package files
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"unicode/utf8"
@@ -22,6 +23,9 @@ var foreign = []struct{ name, mark string }{
 	{"UTF-16", "\xff\xfe"},
 	{"UTF-16", "\xfe\xff"},
 }
+
+// pointer begins the file that Git keeps in place of a large one.
+const pointer = "version https://git-lfs.github.com/spec/"
 
 // headBytes is how much of a text tells its encoding.
 const headBytes = 4
@@ -47,6 +51,10 @@ func TextString(text string) (string, error) {
 // checkHead refuses the beginning of a text in UTF-16 or UTF-32, with a mark or without: there,
 // one of the first two bytes of a Latin letter is zero.
 func checkHead(head []byte) error {
+	if bytes.HasPrefix(head, []byte(pointer)) {
+		return errors.New("is a Git LFS pointer, want the file that it stands for: " +
+			"'git lfs pull' in its repository fetches it")
+	}
 	for _, f := range foreign {
 		if bytes.HasPrefix(head, []byte(f.mark)) {
 			return fmt.Errorf("is %s: got the byte-order mark % X, want UTF-8", f.name, f.mark)

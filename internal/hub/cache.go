@@ -67,8 +67,12 @@ func (c *Client) find(n Name) (*Snapshot, error) {
 					errs.ErrNotFound)
 			}
 		}
+		ch.files = append(ch.files, named...)
 	}
 	s.point(ch)
+	if err := c.checkSizes(s, ch.files); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

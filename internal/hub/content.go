@@ -115,23 +115,37 @@ func (p *partial) Write(b []byte) (int, error) {
 
 // check compares the content with its hash.
 func (p *partial) check() error {
-	got := hex.EncodeToString(p.sum.Sum(nil))
-	kind := "sha256"
 	if len(p.meta.etag) == sha1.Size*2 {
-		kind = "git's sha1"
-		h := sha1.New()
-		fmt.Fprintf(h, "blob %d\x00", p.have)
 		if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		if _, err := io.Copy(h, p.file); err != nil {
-			return err
-		}
-		got = hex.EncodeToString(h.Sum(nil))
+		return checkContent(p.file, p.have, p.meta.etag)
 	}
-	if !strings.EqualFold(got, p.meta.etag) {
-		return &contentError{fmt.Sprintf("the %s of the %d bytes is %s, want %s", kind, p.have, got,
-			p.meta.etag)}
+	return checkHash(p.sum, p.have, p.meta.etag)
+}
+
+// checkContent compares the content of a file of the given size with its hash, git's or sha256.
+func checkContent(r io.Reader, size int64, etag string) error {
+	h := sha256.New()
+	if len(etag) == sha1.Size*2 {
+		h = sha1.New()
+		fmt.Fprintf(h, "blob %d\x00", size)
+	}
+	if _, err := io.Copy(h, r); err != nil {
+		return err
+	}
+	return checkHash(h, size, etag)
+}
+
+// checkHash compares the hash of a content with the one that is wanted.
+func checkHash(h hash.Hash, size int64, etag string) error {
+	kind := "sha256"
+	if h.Size() == sha1.Size {
+		kind = "git's sha1"
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, etag) {
+		return &contentError{fmt.Sprintf("the %s of the %d bytes is %s, want %s", kind, size, got,
+			etag)}
 	}
 	return nil
 }

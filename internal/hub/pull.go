@@ -30,6 +30,9 @@ type PullOptions struct {
 	// Include are patterns for fnmatch, one of which a file must match; without patterns the files
 	// that a model needs are chosen.
 	Include []string
+	// Verify compares the files that are in the cache with their hashes, and downloads those again
+	// that differ; otherwise only their sizes are compared.
+	Verify bool
 	// Notice receives messages for the user; may be nil.
 	Notice func(string)
 	// Progress receives the bytes downloaded and the total, both without bytes from an earlier
@@ -61,7 +64,10 @@ func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, erro
 	}
 	if len(o.Include) == 0 && (commitPattern.MatchString(n.Revision) || c.offline != "") {
 		s, err := c.find(n)
-		if err == nil {
+		if o.Verify && c.offline != "" {
+			return nil, fmt.Errorf("the hashes are the hub's, and %s forbids requests", c.offline)
+		}
+		if err == nil && !o.Verify {
 			return &Pulled{Snapshot: *s}, nil
 		}
 		if c.offline != "" {
@@ -206,24 +212,42 @@ type wantedFile struct {
 	meta metadata
 }
 
-// fetch downloads those of names that the snapshot lacks.
+// fetch downloads those of names that the snapshot lacks, or has damaged.
 func (p *puller) fetch(ctx context.Context, names []string) error {
-	var wanted []*wantedFile
+	var all, wanted, unknown []*wantedFile
 	for _, name := range names {
-		_, err := os.Stat(filepath.Join(p.out.Dir, filepath.FromSlash(name)))
-		if err != nil {
-			wanted = append(wanted, &wantedFile{name: name})
+		w := &wantedFile{name: name}
+		if p.client.size(p.name, p.path(name)) < 0 { // missing, or of another program
+			unknown = append(unknown, w)
+		}
+		all = append(all, w)
+	}
+	if err := p.heads(ctx, unknown); err != nil {
+		return err
+	}
+	unknown = nil
+	for _, w := range all {
+		whole, err := p.cached(w)
+		switch {
+		case errors.Is(err, errs.ErrDamaged):
+			p.Notice(fmt.Sprintf("%v: downloading it again", err))
+			if err := p.discard(w.name); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		}
+		if whole {
+			continue
+		}
+		if wanted = append(wanted, w); w.meta.etag == "" {
+			unknown = append(unknown, w)
 		}
 	}
-	p.out.New += len(wanted)
-	err := p.each(ctx, wanted, func(ctx context.Context, w *wantedFile) (err error) {
-		t := web.Tries{Wait: p.client.wait, Notice: p.Notice}
-		w.meta, err = p.head(ctx, w.name, &t)
-		return err
-	})
-	if err != nil {
+	if err := p.heads(ctx, unknown); err != nil {
 		return err
 	}
+	p.out.New += len(wanted)
 	if err := p.checkSpace(wanted); err != nil {
 		return err
 	}
@@ -231,6 +255,20 @@ func (p *puller) fetch(ctx context.Context, names []string) error {
 		p.count(0, max(w.meta.size, 0))
 	}
 	return p.each(ctx, wanted, p.download)
+}
+
+// path is the path of a snapshot's file.
+func (p *puller) path(name string) string {
+	return filepath.Join(p.out.Dir, filepath.FromSlash(name))
+}
+
+// heads requests the hashes and sizes of files.
+func (p *puller) heads(ctx context.Context, list []*wantedFile) error {
+	return p.each(ctx, list, func(ctx context.Context, w *wantedFile) (err error) {
+		t := web.Tries{Wait: p.client.wait, Notice: p.Notice}
+		w.meta, err = p.head(ctx, w.name, &t)
+		return err
+	})
 }
 
 // each runs f for some files at the same time; the first error stops the others.
@@ -356,6 +394,11 @@ func (p *puller) blob(ctx context.Context, w *wantedFile) error {
 			return err
 		}
 		fresh = true
+	}
+	if info, err := os.Stat(blob); err == nil {
+		if err := c.keepSize(p.name, etag, info.Size()); err != nil {
+			return err
+		}
 	}
 	return c.link(p.name, p.commit, w.name, etag, fresh)
 }

@@ -55,7 +55,8 @@ func parseInfo(raw []byte) (info, error) {
 	return i, err
 }
 
-// appendFiles appends the names of the items of a JSON list that are files. It reads the items one
+// appendFiles appends the names of the items of a JSON list that are files, without those that no
+// system could keep. It reads the items one
 // by one, so that a list is refused before all of it is in memory.
 func appendFiles[Item any](
 	files []string, raw []byte, name func(*Item) (file string, ok bool),
@@ -71,11 +72,8 @@ func appendFiles[Item any](
 			break
 		}
 		file, ok := name(&item)
-		if !ok {
+		if !ok || !validPath(file) { // which could leave the snapshot's folder
 			continue
-		}
-		if err := checkFile(file); err != nil {
-			return nil, err
 		}
 		if files = append(files, file); len(files) > maxFiles {
 			return nil, web.Permanentf("the list of files: more than %d files", maxFiles)
@@ -101,15 +99,6 @@ func parseTree(files []string, raw []byte) ([]string, error) {
 	}) (string, bool) {
 		return e.Path, e.Type == "file"
 	})
-}
-
-// checkFile refuses names that could leave the snapshot's folder.
-func checkFile(name string) error {
-	if !validPath(name) {
-		return web.Permanentf("the list of files: refused the name %q, which is no path inside "+
-			"a repository", web.Clean(name))
-	}
-	return nil
 }
 
 // linkPattern matches the next page in a Link header.

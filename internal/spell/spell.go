@@ -6,12 +6,15 @@ import (
 	"strings"
 )
 
-// Nearest returns the name that word is probably a misspelling of; "" if none is near.
+// Nearest returns the name that word is probably a misspelling of; "" if none is near. Single
+// letters are misspellings of nothing, and nothing is one of them.
 func Nearest(word string, names []string) string {
-	word = strings.ToLower(word)
+	if word = strings.ToLower(word); len(word) < 2 {
+		return ""
+	}
 	best, at := max(1, len(word)/3)+1, ""
 	for _, name := range names {
-		if d := Distance(word, strings.ToLower(name), best); d < best {
+		if d := Distance(word, strings.ToLower(name), best); d < best && len(name) > 1 {
 			best, at = d, name
 		}
 	}

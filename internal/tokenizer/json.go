@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // errJSON is the cause of every syntax error that scanner finds; the error adds the position.
@@ -141,8 +142,15 @@ func (s *scanner) integer() (int, error) {
 	for end < len(s.data) && s.data[end] >= '0' && s.data[end] <= '9' {
 		end++
 	}
-	if end == s.pos || end-s.pos > 9 {
+	if end == s.pos && s.pos < len(s.data) && s.data[s.pos] != '-' {
 		return 0, s.fail()
+	}
+	for end < len(s.data) && strings.IndexByte("+-.eE0123456789", s.data[end]) >= 0 {
+		end++
+	}
+	if text := s.data[s.pos:end]; len(text) > 9 || strings.Trim(string(text), "0123456789") != "" {
+		return 0, fmt.Errorf("got %.40s at byte %d, want a whole number of at most 9 digits", text,
+			s.pos)
 	}
 	v, err := strconv.Atoi(string(s.data[s.pos:end]))
 	s.pos = end

@@ -195,19 +195,19 @@ func readBounded(dir fs.FS, name string) (data []byte, ok bool, err error) {
 	if ok, err := exists(dir, name); !ok || err != nil {
 		return nil, false, err
 	}
+	info, err := fs.Stat(dir, name)
+	if err != nil {
+		return nil, false, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait
+		return nil, false, fmt.Errorf("%s: got a %s, want a file", name,
+			checkpoint.Kind(info.Mode()))
+	}
 	f, err := dir.Open(name)
 	if err != nil {
 		return nil, false, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, false, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, false, fmt.Errorf("%s: got a %s, want a file", name,
-			checkpoint.Kind(info.Mode()))
-	}
 	// The size is only a hint; the number of bytes read decides.
 	data = make([]byte, 0, min(max(info.Size(), 0)+1, MaxFile+1))
 	for {

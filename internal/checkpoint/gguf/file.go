@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -23,7 +24,11 @@ func (f *file) architecture() string { return f.Text("general.architecture", "")
 // and paths to s, even if it fails.
 func open(s *checkpoint.Store, path string, families checkpoint.Families) (_ *file, err error) {
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case strings.HasPrefix(err.Error(), path+": "): // as of a file that cannot be mapped
+			err = fmt.Errorf("checkpoint: %w", err)
+		default:
 			err = fmt.Errorf("checkpoint: %s: %w", path, err)
 		}
 	}()

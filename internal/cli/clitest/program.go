@@ -15,7 +15,7 @@ import (
 )
 
 // asCommand makes a test's binary act as its program.
-const asCommand = "RESTORE_TEST_AS_COMMAND"
+const asCommand = "TEST_AS_COMMAND"
 
 // Tested is a program under test. Command lines of the other program's commands run in a process of
 // that program, which is built at the first of them.
