@@ -11,7 +11,6 @@ import (
 
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/lineedit"
-	"github.com/restore-vlm/restore/reduce"
 )
 
 // editor reads the lines of a conversation that a person holds on a terminal.
@@ -97,7 +96,7 @@ func (t *talk) completion(before string) (stays string, words []string) {
 			}
 			words = append(words, c.name)
 		}
-		return "", beginning(before, words)
+		return "", cli.StartingWith(before, words)
 	}
 	switch name {
 	case "/image", "/save":
@@ -109,37 +108,14 @@ func (t *talk) completion(before string) (stays string, words []string) {
 			for _, s := range t.settable() {
 				words = append(words, s+" ")
 			}
-			return name + " ", beginning(flag, words)
+			return name + " ", cli.StartingWith(flag, words)
 		}
-		return name + " " + flag + " ", beginning(value, t.values(flag))
+		if f := t.o.reduction.Flags.Lookup(flag); f != nil {
+			words = cli.StartingWith(value, cli.FlagValues(f))
+		}
+		return name + " " + flag + " ", words
 	}
 	return before, nil
-}
-
-// values are the values that a flag for /set can take, if they are a list.
-func (t *talk) values(name string) []string {
-	f := t.o.reduction.Flags.Lookup(name)
-	if f == nil {
-		return nil
-	}
-	p, ok := f.Value.(*cli.ParameterFlag)
-	switch {
-	case !ok:
-		return nil
-	case p.Kind == reduce.Bool:
-		return []string{"true", "false"}
-	}
-	return p.Values
-}
-
-// beginning are those of words that begin with text.
-func beginning(text string, words []string) (out []string) {
-	for _, w := range words {
-		if strings.HasPrefix(w, text) {
-			out = append(out, w)
-		}
-	}
-	return out
 }
 
 // pathsFrom returns the folder of a path, as it was typed, and the names in it that begin like the

@@ -47,8 +47,15 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	})
-	if got, want := commandLine().Out, commandLine("--help").Out; got != want {
-		t.Errorf("no arguments: got %q, want the help text", got)
+	first := commandLine()
+	if first.Code != cli.ExitOK || strings.Count(first.Out, "\n  restore ") != 5 ||
+		!strings.HasSuffix(first.Out, "\n'restore --help' lists all commands.\n") {
+		t.Errorf("no arguments: exit %d, %q, want what to do first", first.Code, first.Out)
+	}
+	for line := range strings.SplitSeq(first.Out, "\n") {
+		if utf8.RuneCountInString(line) > cli.HelpWidth {
+			t.Errorf("no arguments: %q is wider than %d columns", line, cli.HelpWidth)
+		}
 	}
 }
 
@@ -68,6 +75,14 @@ func TestHelpOfRun(t *testing.T) {
 
 // Ensure that no line of any help is wider than a terminal of 80 columns.
 func TestHelpWidth(t *testing.T) {
+	for _, args := range [][]string{{"methods"}, {"methods", "fitprune"}, {"methods", "restore"},
+		{"show"}, {"show", "--shape", "llava-1.5-7b"}} {
+		for line := range strings.SplitSeq(commandLine(args...).Out, "\n") {
+			if utf8.RuneCountInString(line) > cli.HelpWidth {
+				t.Errorf("%v: %q is wider than %d columns", args, line, cli.HelpWidth)
+			}
+		}
+	}
 	everyCommand(t, func(c *cobra.Command, help string) {
 		for line := range strings.SplitSeq(help, "\n") {
 			if utf8.RuneCountInString(line) > cli.HelpWidth {

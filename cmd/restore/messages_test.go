@@ -120,7 +120,8 @@ func TestFilesInPlaceOfOthers(t *testing.T) {
 		}
 		ask := []string{"run", "-m", dir, "-p", "Hello", "-n", "2"}
 		if r := commandLine(ask...); r.Code != cli.ExitFailure || strings.Count(r.Err, name) != 1 ||
-			!strings.Contains(r.Err, "Git LFS pointer") || !strings.Contains(r.Err, "git lfs pull") {
+			!strings.Contains(r.Err, "Git LFS pointer") ||
+			!strings.Contains(r.Err, "git lfs pull") {
 			t.Errorf("%s as a pointer: exit %d, %q", name, r.Code, r.Err)
 		}
 		if runtime.GOOS == "windows" {

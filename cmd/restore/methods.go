@@ -20,10 +20,10 @@ func newMethods(a *cli.App) *cobra.Command {
 		Use:   "methods [NAME]",
 		Short: "List the reduction methods, or describe one",
 		Long: `List the reduction methods: where each acts, its paper, whether it reads the question,
-whether the kept tokens serve other questions about the same picture, the cost of its choice in
-multiply-adds (N tokens of width C before, n after), what it reads in addition to features, and its
-own flags. With a name: its parameters, what it computes, where it departs from the paper and the
-authors' code, and a note on licences. 'restore methods restore' describes RESTORE itself.
+so that the kept tokens serve this question alone, and the cost of its choice in multiply-adds (N
+tokens of width C before, n after). With a name: what it reads in addition to features, its
+parameters, what it computes, where it departs from the paper and the authors' code, and a note on
+licences. 'restore methods restore' describes RESTORE itself.
 --parameters prints every parameter of reductions instead, as a table in Markdown: flag, environment
 variable, JSON field, default, values, methods.`,
 		Example: `  restore methods
@@ -64,6 +64,15 @@ variable, JSON field, default, values, methods.`,
 			return cli.Usagef("methods: unknown method, got %q, want %s%s", args[0],
 				strings.Join(names, "|"), cli.DidYouMean(args[0], names))
 		},
+	}
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) (
+		[]string, cobra.ShellCompDirective,
+	) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names := append(cli.MethodNames(), restore.OnTop().Name)
+		return cli.StartingWith(begun, names), cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&parameters, "parameters", false, "print the table of all parameters")
@@ -156,35 +165,29 @@ func writeParameters(w io.Writer) error {
 	return nil
 }
 
-// maxListed is the number of flags that fit in a line of the table.
-const maxListed = 3
-
+// listMethods writes a table that fits in a terminal; describeMethod writes the rest.
 func listMethods(w io.Writer, all []reduce.Method) error {
-	rows := [][]string{
-		{"NAME", "WHERE", "PAPER", "NEEDS TEXT", "REUSABLE", "COST", "READS", "FLAGS"},
-	}
+	rows := [][]string{{"NAME", "WHERE", "PAPER", "TEXT", "COST"}}
 	for _, m := range all {
-		var flags []string
-		for _, p := range m.Parameters {
-			flags = append(flags, "--"+p.Name)
-		}
-		if n := len(flags); n > maxListed {
-			flags = append(flags[:maxListed-1:maxListed-1], fmt.Sprintf("%d more", n-maxListed+1))
-		}
-		text, reusable := "no", "yes"
+		text := "no"
 		if m.Text {
-			text, reusable = "yes", "no"
+			text = "yes"
 		}
 		paper := "-"
 		if m.Paper != "" {
 			paper = m.Paper[strings.LastIndexByte(m.Paper, '/')+1:]
 		}
 		rows = append(rows, []string{
-			m.Name, m.Site.String(), paper, text, reusable, shortCost(m.Cost),
-			dash(needs(&m, true)), dash(flags),
+			m.Name, strings.TrimSuffix(m.Site.String(), " or projector"), paper, text,
+			shortCost(m.Cost),
 		})
 	}
-	return cli.Table(w, rows)
+	if err := cli.Table(w, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w,
+		"\n'restore methods NAME' says what a method computes, and lists its flags.")
+	return err
 }
 
 // shortCost is the formula without its explanation.

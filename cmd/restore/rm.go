@@ -20,6 +20,7 @@ quantisation. The command refuses while the repository is being downloaded.`,
 		Example: `  restore rm llava-hf/llava-1.5-7b-hf`,
 		Args:    oneName,
 	}
+	cmd.ValidArgsFunction = cli.CachedModels(a)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		name, err := hub.ParseName(args[0])
 		if err != nil {

@@ -84,7 +84,8 @@ an answer that Ctrl-C stops has no report.`,
 	fs.BoolVarP(&o.quiet, "quiet", "q", false, "print answers and errors only, no report or notes")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per answer, no text or report")
 	fs.BoolVar(&o.history, "history", true,
-		"keep the questions that are typed on a terminal, for the arrow keys in later conversations")
+		"keep the questions that are typed on a terminal, for the arrow keys in later "+
+			"conversations")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, !fs.Changed("prompt"))
 	}

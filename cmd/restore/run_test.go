@@ -42,8 +42,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Ensure that the report is one line by default, none with --quiet, and that what excludes each other
-// is refused on the command line alone.
+// Ensure that the report is one line by default, none with --quiet, and that flags that exclude
+// each other are refused on the command line alone.
 func TestRunReports(t *testing.T) {
 	ask := []string{"run", "--image", clitest.Drawn(t, clitest.NumberSeed), "-p", clitest.Number}
 	line := regexp.MustCompile(`^576 → 64 tokens · first token [0-9.]+ m?s · [0-9.]+ tok/s\n$`)
@@ -337,13 +337,14 @@ func TestDescriptions(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"embedded": {[]string{"show"}, []string{"LlavaForConditionalGeneration", "4.1 million", "text layers", "# Model card",
+		"embedded": {[]string{"show"}, []string{"LlavaForConditionalGeneration", "4.1 million", "text layers", "show --card",
 			"memory at peak", "64 of its 576 tokens, 60 of text and 32 in the answer",
 			"at --quant q4", "at peak, first token in"}},
 		"memory": {
 			[]string{"show", "--n-vis", "0", "--text", "5", "--gen", "7", "--picture", "40x30"},
 			[]string{
 				"with a picture of 40 x 30, 576 of its 576 tokens, 5 of text and 7 in the answer"}},
+		"card":    {[]string{"show", "--card"}, []string{"# Model card", "What it cannot answer"}},
 		"methods": {[]string{"methods"}, []string{"NAME", "holov", "divprune", "grid", "2510.02912", "over another method"}},
 		"method":  {[]string{"methods", "vispruner"}, []string{"https://", "--vispruner-ratio", "cls_attn, hidden", "even and odd places", "list of odd length", "none of that code is included"}},
 		"restore": {[]string{"methods", "restore"}, []string{"distinctive anchors", "--gamma", "Eq. 5", "GPL-3.0"}},

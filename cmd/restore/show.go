@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/builtin"
@@ -16,13 +18,12 @@ import (
 
 func newShow(a *cli.App) *cobra.Command {
 	m := cli.ModelFlags{Describe: true}
-	var asJSON bool
+	var asJSON, card bool
 	var f footprintFlags
 	var shape string
 	cmd := &cobra.Command{
-		Use: "show",
-		Short: "Describe a model: architecture, sizes, weights, memory, time; the " +
-			"embedded one with its card",
+		Use:   "show",
+		Short: "Describe a model: architecture, sizes, weights, memory, time",
 		Example: `  restore show -m DIR --quant q4 --n-vis 64
   restore show --shape qwen2.5-vl-7b --n-vis 0`,
 		Args: cli.NoArgs,
@@ -42,7 +43,22 @@ func newShow(a *cli.App) *cobra.Command {
 	fs.IntVar(&f.text, "text", 60, "for `N` tokens of text in the prompt")
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&card, "card", false, "print the embedded model's card instead, in Markdown")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if card {
+			var others []string
+			fs.VisitAll(func(f *pflag.Flag) {
+				if f.Name != "card" {
+					others = append(others, f.Name)
+				}
+			})
+			err := cli.NoUse(fs, true, "has no use with --card, got %v", others...)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(a.Out, builtin.Card)
+			return err
+		}
 		for _, name := range []string{"model", "vision-tower", "mmproj", "pull"} {
 			if flag := fs.Lookup(name); shape != "" && flag.Changed {
 				return cli.Usagef("--shape and --%s: both given, got %s and %s, want one of them",
@@ -84,7 +100,7 @@ func newShow(a *cli.App) *cobra.Command {
 			quantRows(info.Quants, info.Free))); err != nil || m.Path+shape != "" {
 			return err
 		}
-		_, err = fmt.Fprintf(a.Out, "\n%s", builtin.Card)
+		_, err = fmt.Fprintln(a.Out, "\n'restore show --card' prints what this model can answer.")
 		return err
 	}
 	return cmd

@@ -90,6 +90,9 @@ func attempt(ctx context.Context, a *App, args []string) (*cobra.Command, error)
 	root := NewRoot(a)
 	root.AddCommand(newMan(a)) // for who makes packages: no help lists it, no shell completes it
 	root.SetArgs(joinBools(root, args))
+	if len(args) > 0 && strings.HasPrefix(args[0], "__complete") {
+		completeValues(a, root)
+	}
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
@@ -108,7 +111,7 @@ func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) 
 		return cmd, nil // other errors are found when it runs
 	}
 	if cmd == root &&
-		(rest[0] == "help" || rest[0] == "completion" || strings.HasPrefix(rest[0], "__complete")) {
+		(rest[0] == "help" || strings.HasPrefix(rest[0], "__complete")) {
 		return cmd, nil // a command of cobra
 	}
 	return cmd, NoArgs(cmd, rest[:1])
@@ -283,14 +286,13 @@ func OneLine(s string) string {
 func NewRoot(a *App) *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
-		Use:               a.program.Name,
-		Short:             a.program.Short,
-		Long:              a.program.Long,
-		Annotations:       a.program.Elsewhere,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		Args:              NoArgs,
+		Use:           a.program.Name,
+		Short:         a.program.Short,
+		Long:          a.program.Long,
+		Annotations:   a.program.Elsewhere,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          NoArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags()); err != nil {
 				return err
@@ -309,11 +311,14 @@ func NewRoot(a *App) *cobra.Command {
 		if cmd.Flags().Changed("version") {
 			return writeVersion(a)
 		}
-		return cmd.Help()
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n'%s --help' lists all commands.\n",
+			a.program.First, a.program.Name)
+		return err
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
 	root.AddCommand(a.program.Commands(a)...)
+	root.AddCommand(newCompletion(a))
 	readDecimals(root)
 	return root
 }

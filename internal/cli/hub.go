@@ -103,7 +103,9 @@ func (a *App) progressLines(what string, every time.Duration) (
 			case <-ended:
 				return
 			case <-t.C:
-				a.Note("%s: %s of %s", what, bytesize.MB(done.Load()), bytesize.MB(total.Load()))
+				if of := total.Load(); of > 0 {
+					a.Note("%s: %s of %s", what, bytesize.MB(done.Load()), bytesize.MB(of))
+				}
 			}
 		}
 	}()

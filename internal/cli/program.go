@@ -14,6 +14,7 @@ import (
 type Program struct {
 	Name        string
 	Short, Long string                        // its help
+	First       string                        // what to do first, without a command
 	Commands    func(a *App) []*cobra.Command // in the order of the help
 	Elsewhere   map[string]string             // commands of other programs, with their program
 }

@@ -118,3 +118,35 @@ func TestProgressText(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that a download without a terminal says every so often how far it is, and nothing after
+// its end.
+func TestProgressLines(t *testing.T) {
+	var out strings.Builder
+	a := NewApp(&Program{Name: "restore"}, nil, nil, &out, func(string) string { return "" })
+	set, end := a.progressLines("me/model", time.Millisecond)
+	set(5_000_000, 20_000_000)
+	time.Sleep(50 * time.Millisecond)
+	end()
+	lines := out.String()
+	time.Sleep(10 * time.Millisecond)
+	want := "restore: note: me/model: 5.0 MB of 20.0 MB\n"
+	if !strings.Contains(lines, want+want) || out.String() != lines {
+		t.Errorf("got %q, want lines %q", lines, want)
+	}
+}
+
+// Ensure that the last column of a table is wrapped where a terminal would break it.
+func TestTableIsWrapped(t *testing.T) {
+	var out strings.Builder
+	long := strings.Repeat("word ", 20)
+	rows := [][]string{{"name", "meaning"}, {"a", long}, {"b", "short"}}
+	if err := Table(&out, rows); err != nil {
+		t.Fatal(err)
+	}
+	want := "name  meaning\na     " + strings.Repeat("word ", 14) + "word\n" +
+		"      " + strings.Repeat("word ", 4) + "word\nb     short\n"
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+}

@@ -55,10 +55,38 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Table writes rows as a table; the first row is the heading.
+// leastColumn is the width of the last column of a table from which on it is wrapped.
+const leastColumn = 24
+
+// Table writes rows as a table; the first row is the heading. The last column of a table whose rows
+// are of one length is wrapped where it would be wider than a help text.
 func Table(w io.Writer, rows [][]string) error {
+	from := 0 // where the last column begins
+	for i := range rows {
+		if len(rows[i]) != len(rows[0]) || len(rows[i]) < 2 {
+			from = HelpWidth
+		}
+	}
+	for c := 0; len(rows) > 0 && c+1 < len(rows[0]) && from < HelpWidth; c++ {
+		width := 0
+		for _, r := range rows {
+			width = max(width, cells(r[c]))
+		}
+		from += width + len("  ")
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
+		last := len(r) - 1
+		if room := HelpWidth - from; last >= 0 && room >= leastColumn && cells(r[last]) > room {
+			var b strings.Builder
+			Wrap(&b, r[last], room, "")
+			begin := strings.Join(r[:last], "\t")
+			for line := range strings.SplitSeq(strings.TrimSuffix(b.String(), "\n"), "\n") {
+				fmt.Fprintln(t, begin+"\t"+line)
+				begin = strings.Repeat("\t", last-1)
+			}
+			continue
+		}
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
 	return t.Flush()

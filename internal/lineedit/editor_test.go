@@ -202,8 +202,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Ensure that 300 kB can be pasted, whether the terminal marks pastes or not, with line breaks if it
-// does, and that the line can be edited then.
+// Ensure that 300 kB can be pasted, whether the terminal marks pastes or not, with line breaks if
+// it does, and that the line can be edited then.
 func TestLongPaste(t *testing.T) {
 	words, lines := strings.Repeat("word ", 60000), strings.Repeat("one line\r", 33000)
 	for name, c := range map[string][2]string{
@@ -227,8 +227,8 @@ func TestLongPaste(t *testing.T) {
 }
 
 // Ensure that a line of several rows is drawn where it is edited, that a wide character is not
-// broken, that only the rows around the cursor of a long line are shown, and that the next prompt is
-// below.
+// broken, that only the rows around the cursor of a long line are shown, and that the next prompt
+// is below.
 func TestRows(t *testing.T) {
 	d := newDesk(t, nil)
 	row := strings.Repeat("a", columns-3)
@@ -404,7 +404,8 @@ func TestComplete(t *testing.T) {
 // Ensure that text is decoded alike in whatever parts it arrives, that nothing of it is lost, and
 // that no sequence makes the decoder wait for ever.
 func FuzzKeys(f *testing.F) {
-	for _, s := range []string{"text", "é日👩\u200d👧", "a\x1b[1;5Db", "\x1b[200~x\ry\x1b[201~\r", "\x1b",
+	for _, s := range []string{"text", "é日👩\u200d👧", "a\x1b[1;5Db",
+		"\x1b[200~x\ry\x1b[201~\r", "\x1b",
 		"\x1b]0;t\x07", "\x1bOH\x1b[[A", "\xe6\x97", "\x1b[200~\x1b[20"} {
 		f.Add([]byte(s), uint8(1))
 	}

@@ -41,7 +41,8 @@ func TestHistoryFile(t *testing.T) {
 	}
 }
 
-// Ensure that neither the file nor the memory grows without a limit, and that the newest lines stay.
+// Ensure that neither the file nor the memory grows without a limit, and that the newest lines
+// stay.
 func TestHistoryLimits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history")
 	h := &History{file: file}
