@@ -206,7 +206,8 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// Ensure that a cancelled request reports it and leaves the conversation usable.
+// Ensure that a cancelled request reports it and leaves the conversation usable, and that the next
+// turn starts with what it has read.
 func TestCancel(t *testing.T) {
 	m := embedded(t, 2)
 	c := m.NewConversation(holov64())
@@ -226,10 +227,14 @@ func TestCancel(t *testing.T) {
 	if a.Finish != engine.FinishCancelled || a.Text != strings.Join(pieces, "") {
 		t.Errorf("finish %q, text %q, streamed %q", a.Finish, a.Text, pieces)
 	}
+	read := a.Report.PromptTokens
 	if a, err = c.Ask(context.Background(), engine.Request{
 		Prompt: "How many objects are there?",
 	}); err != nil || a.Finish != engine.FinishStop {
 		t.Errorf("after a cancelled turn: %v, %v", a, err)
+	} else if a.Report.CachedTokens < read {
+		t.Errorf("after a cancelled turn: %d tokens from the cache, want the %d that it read",
+			a.Report.CachedTokens, read)
 	}
 	if a, err = c.Ask(ctx, engine.Request{Prompt: "How many objects are there?"}); !errors.Is(err,
 		context.Canceled) || a.Finish != engine.FinishCancelled {

@@ -720,28 +720,38 @@ func (d *scheduler) guard(f func() error) (err error) {
 	return f()
 }
 
-// complete ends a sequence whose answer is complete and keeps its prefix for others.
+// complete ends a sequence whose answer is complete.
 func (d *scheduler) complete(s *sequence) {
-	if s.begun != nil {
-		// otherwise a later prompt that contains the answer reads it again
-		if s.calib == nil || !s.calib.Distance || s.calib.DecodeDistance {
-			d.e.prefixes.extend(s.begun, s.fed)
-		}
-		d.e.prefixes.keep(s.begun)
-		s.cache, s.begun = nil, nil
-	}
+	d.keep(s)
 	s.stageEnded(Decoding)
 	d.leave(s)
 	s.close()
 	s.finish(s.ans, nil)
 }
 
+// keep keeps the prefix of a sequence that ends for others, and for the next turn of its dialogue.
+func (d *scheduler) keep(s *sequence) {
+	if s.begun == nil {
+		return
+	}
+	// otherwise a later prompt that contains the answer reads it again
+	if s.calib == nil || !s.calib.Distance || s.calib.DecodeDistance {
+		d.e.prefixes.extend(s.begun, s.fed)
+	}
+	d.e.prefixes.keep(s.begun)
+	s.cache, s.begun = nil, nil
+}
+
 // fail ends a sequence before its answer is complete. If its own context ended, the answer so far
-// is returned.
+// is returned, and what was read is kept.
 func (d *scheduler) fail(s *sequence, err error) {
-	d.leave(s)
 	cause := context.Cause(s.ctx)
-	if cause == nil || !errors.Is(err, cause) {
+	own := cause != nil && errors.Is(err, cause)
+	if own {
+		d.keep(s)
+	}
+	d.leave(s)
+	if !own {
 		s.finish(nil, d.e.publicError(err))
 		return
 	}
