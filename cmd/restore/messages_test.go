@@ -174,7 +174,7 @@ func TestMessages(t *testing.T) {
 		{"presets.json: got a list, want an object", []string{"serve", "--presets",
 			clitest.Written(t, "presets.json", `[1]`)}},
 		{"unknown flag: --x\n", []string{"run", "--x"}},
-		{"doctor|version\n", []string{"r"}},
+		{"doctor|version|completion\n", []string{"r"}},
 		{"as in --image " + picture, []string{"run", picture}},
 		{"as in --image " + picture, []string{"run", "--image", picture, picture, "-p", "Hello"}},
 	} {
@@ -182,7 +182,8 @@ func TestMessages(t *testing.T) {
 		if r.Code == cli.ExitOK || !strings.Contains(r.Err, c.want) {
 			t.Errorf("%v: exit %d, %q, want %q", c.args, r.Code, r.Err, c.want)
 		}
-		for _, bad := range []string{"json:", "Go ", "openat", "invalid json", "cannot unmarshal"} {
+		for _, bad := range []string{" json:", "Go ", "openat", "invalid json",
+			"cannot unmarshal"} {
 			if strings.Contains(r.Err, bad) {
 				t.Errorf("%v: %q has %q", c.args, r.Err, bad)
 			}

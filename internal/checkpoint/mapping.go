@@ -1,12 +1,13 @@
 package checkpoint
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"runtime/debug"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Mapping is the bytes of a file, in memory or mapped.
@@ -53,16 +54,11 @@ func Map(f *os.File) (*Mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	if bytes.HasPrefix(m.Data, []byte(pointer)) {
-		err := fmt.Errorf("%s: a Git LFS pointer of %d bytes, want the file that it stands for: "+
-			"'git lfs pull' in its repository fetches it", f.Name(), info.Size())
-		return nil, errors.Join(err, m.Close())
+	if err := files.CheckPointer(m.Data); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", f.Name(), err), m.Close())
 	}
 	return m, nil
 }
-
-// pointer begins the file that Git keeps instead of a large one.
-const pointer = "version https://git-lfs.github.com/spec/"
 
 // ErrCut is the error of Guard for a mapped file that was cut short.
 var ErrCut = errors.New("checkpoint: a mapped file was cut short")

@@ -33,9 +33,9 @@ func TestMan(t *testing.T) {
 		return out
 	}
 	first, second := pages(), pages()
-	if len(first) != 2 || len(second) != 2 {
-		t.Fatalf("got %d pages, then %d, want restore.1 and restore-version.1", len(first),
-			len(second))
+	if len(first) != 3 || len(second) != 3 {
+		t.Fatalf("got %d pages, then %d, want restore.1, restore-version.1 and "+
+			"restore-completion.1", len(first), len(second))
 	}
 	for name, text := range first {
 		if text != second[name] {

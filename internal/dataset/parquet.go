@@ -14,6 +14,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Limits on the memory that a parquet file can make this program allocate.
@@ -52,11 +54,15 @@ func OpenParquet(dir string, names []string) (_ *Parquet, err error) {
 		}
 	}()
 	for _, name := range names {
-		f, err := os.Open(filepath.Join(dir, name))
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s: is no file", path) // opening a pipe would wait
+		}
+		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
-		s := &shard{name: filepath.Join(dir, name), file: f}
+		s := &shard{name: path, file: f}
 		p.shards = append(p.shards, s)
 		if err := guard(s.open); err != nil {
 			return nil, fmt.Errorf("%s: not a parquet file: %w", s.name, err)
@@ -99,6 +105,13 @@ func (s *shard) open() error {
 		return err
 	}
 	if string(tail[4:]) != "PAR1" {
+		head := make([]byte, min(s.size, 64))
+		if _, err := s.file.ReadAt(head, 0); err != nil {
+			return err
+		}
+		if err := files.CheckPointer(head); err != nil {
+			return err
+		}
 		return fmt.Errorf("ends in %q, want PAR1", tail[4:])
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[:]))

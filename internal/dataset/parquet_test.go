@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -252,4 +253,21 @@ func (p *Parquet) Len() (n int64) {
 		n += s.NumRows()
 	}
 	return n
+}
+
+// Ensure that a file that Git LFS has not fetched, and a folder in a file's place, say what they
+// are.
+func TestNoParquet(t *testing.T) {
+	dir := t.TempDir()
+	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a"), []byte(pointer), 0o600),
+		os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a": "git lfs pull", "b": "b: is no file"} {
+		_, err := OpenParquet(dir, []string{name})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
 }

@@ -30,6 +30,15 @@ const pointer = "version https://git-lfs.github.com/spec/"
 // headBytes is how much of a text tells its encoding.
 const headBytes = 4
 
+// CheckPointer refuses the beginning of a file that Git keeps in place of a large one.
+func CheckPointer(head []byte) error {
+	if !bytes.HasPrefix(head, []byte(pointer)) {
+		return nil
+	}
+	return errors.New("is a Git LFS pointer, want the file that it stands for: " +
+		"'git lfs pull' in its repository fetches it")
+}
+
 // Text returns text without a byte-order mark; it does not copy. The error says why the text is
 // not UTF-8.
 func Text(text []byte) ([]byte, error) {
@@ -51,9 +60,8 @@ func TextString(text string) (string, error) {
 // checkHead refuses the beginning of a text in UTF-16 or UTF-32, with a mark or without: there,
 // one of the first two bytes of a Latin letter is zero.
 func checkHead(head []byte) error {
-	if bytes.HasPrefix(head, []byte(pointer)) {
-		return errors.New("is a Git LFS pointer, want the file that it stands for: " +
-			"'git lfs pull' in its repository fetches it")
+	if err := CheckPointer(head); err != nil {
+		return err
 	}
 	for _, f := range foreign {
 		if bytes.HasPrefix(head, []byte(f.mark)) {

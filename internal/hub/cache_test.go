@@ -319,11 +319,16 @@ func TestLists(t *testing.T) {
 	}
 	for _, body := range []string{
 		`{}`, `null`, `5`, `[`, `[{}`, `[{}]]`, `[{}] 1`, `[5]`, `[{"path":5}]`, ``,
-		`[{"type":"file","path":"../a"}]`, `[{"type":"file"}]`,
+		`[{"type":"file"}]`,
 	} {
 		if files, err := parseTree(nil, []byte(body)); err == nil {
 			t.Errorf("%s: got %q, want an error", body, files)
 		}
+	}
+	odd := `[{"type":"file","path":"../a"},{"type":"file","path":"b:c"},{"type":"file","path":"d"}]`
+	files, err = parseTree(nil, []byte(odd))
+	if err != nil || !slices.Equal(files, []string{"d"}) {
+		t.Errorf("names that no system could keep: got %q, %v, want the other alone", files, err)
 	}
 	for siblings, want := range map[string]string{
 		``: "", `,"siblings":null`: "", `,"siblings":[]`: "",

@@ -72,7 +72,12 @@ func appendFiles[Item any](
 			break
 		}
 		file, ok := name(&item)
-		if !ok || !validPath(file) { // which could leave the snapshot's folder
+		switch {
+		case !ok:
+			continue
+		case file == "":
+			return nil, web.Permanentf("the list of files: an item without a name")
+		case !validPath(file): // which could leave the snapshot's folder
 			continue
 		}
 		if files = append(files, file); len(files) > maxFiles {
