@@ -51,6 +51,10 @@ func TestFilesOfVariables(t *testing.T) {
 			t.Errorf("%+v: exit %d, stderr %q", c, r.Code, r.Err)
 		}
 	}
+	env := map[string]string{"RESTORE_FITPRUNE_RECIPE": missing, "RESTORE_BUDGET_FILE": missing}
+	if r := with(context.Background(), env, "", show...); r.Code != cli.ExitOK {
+		t.Errorf("two variables without effect: %+v", r)
+	}
 }
 
 // Ensure that variables that look like those of flags are named once, and those of the other

@@ -166,8 +166,11 @@ func (r *ReductionFlags) sources() (
 func settle(given map[string]any, unread map[string]error) error {
 	for _, name := range slices.Sorted(maps.Keys(unread)) {
 		_, byContent := given["n-vis"].(string)
+		base, _ := given["base"].(string)
 		switch {
 		case given[name] == nil: // the method has no use for it
+		case !serves(name, base):
+			delete(given, name)
 		case name == "budget-file" && !byContent && given["guard"] != true:
 			delete(given, name)
 		default:
@@ -175,6 +178,13 @@ func settle(given map[string]any, unread map[string]error) error {
 		}
 	}
 	return nil
+}
+
+// serves reports whether a parameter belongs to a method, or to all.
+func serves(name, base string) bool {
+	all := restore.Parameters()
+	i := slices.IndexFunc(all, func(p reduce.Parameter) bool { return p.Name == name })
+	return len(all[i].Methods) == 0 || slices.Contains(all[i].Methods, base)
 }
 
 // over is typed.Over(…) without files that cannot be read and are not needed.
