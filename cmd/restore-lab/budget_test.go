@@ -53,8 +53,8 @@ func TestBudget(t *testing.T) {
 		"grid, n-vis 64, posi":   {"--base", "grid", "--restore=false"},
 		"holov, n-vis 64, gamma": nil,
 	} {
-		if r := commandLine(append(ask, args...)...); r.Code != cli.ExitOK ||
-			!strings.Contains(r.Err, want) {
+		r := commandLine(append(append(ask, "--verbose"), args...)...)
+		if r.Code != cli.ExitOK || !strings.Contains(r.Err, want) {
 			t.Errorf("%v: exit %d, stdout %q, stderr %q, want %q", args, r.Code, r.Out, r.Err, want)
 		}
 	}

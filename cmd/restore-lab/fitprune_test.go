@@ -56,11 +56,9 @@ func TestFitPruneRecipe(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--fitprune-recipe", file}, nil} {
-		r := commandLine(
-			append(
-				[]string{
-					"run", "--image", clitest.Drawn(t, clitest.NumberSeed), "-p", clitest.Number, "--base", "fitprune", "--n-vis", "192",
-				}, args...)...)
+		r := commandLine(append([]string{"run", "--verbose", "--image",
+			clitest.Drawn(t, clitest.NumberSeed), "-p", clitest.Number, "--base", "fitprune",
+			"--n-vis", "192"}, args...)...)
 		if r.Code != cli.ExitOK || r.Out != clitest.NumberAnswer+"\n" ||
 			!strings.Contains(r.Err, "RESTORE over fitprune, schedule 0:") ||
 			!strings.Contains(r.Err, "(19") {

@@ -158,7 +158,7 @@ func TestInterrupted(t *testing.T) {
 		"twice":         {[]string{"trace", "--image", picture, "-p", "?", "--tokens", "2000", "--out", "OUT"}, []os.Signal{os.Interrupt, os.Interrupt}},
 		"bench":         {[]string{"bench", "--repeat", "500", "--cpu-profile", "OUT"}, []os.Signal{os.Interrupt}},
 		"bench kernels": {[]string{"bench", "kernels"}, []os.Signal{os.Interrupt}},
-		"waiting input": {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", waiting, "--out", "OUT"}, []os.Signal{os.Interrupt}},
+		"waiting input": {[]string{"trace", "--image", waiting, "-p", "?", "--out", "OUT"}, []os.Signal{os.Interrupt}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !tested.Interrupt(t, thisProgram.Name, c.args, c.sig...) {

@@ -33,17 +33,24 @@ func (p *Tested) Interrupt(t *testing.T, program string, args []string, signals 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for writes && len(Names(t, dir)) == 0 && cmd.ProcessState == nil {
-		time.Sleep(5 * time.Millisecond)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for writes && len(Names(t, dir)) == 0 {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("ended before it wrote: %v, stderr %q", err, errOut.String())
+			}
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 	time.Sleep(150 * time.Millisecond)
 	for _, s := range signals {
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Skipf("ended before the signal: %v", err)
-		}
+		_ = cmd.Process.Signal(s) // an error says that it has ended
 	}
 	hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	err := cmd.Wait()
+	err := <-ended
 	hung.Stop()
 	if err == nil {
 		return false
