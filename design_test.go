@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,11 +57,18 @@ func packageDir(name string) string {
 // field.
 func declares(t *testing.T, dir, name string) bool {
 	t.Helper()
+	return slices.ContainsFunc(declarations(t, dir), func(d ast.Decl) bool {
+		return declared(d, name)
+	})
+}
+
+// declarations returns the declarations of the package in dir, without its tests.
+func declarations(t *testing.T, dir string) (out []ast.Decl) {
+	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	has := false
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -69,11 +77,9 @@ func declares(t *testing.T, dir, name string) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range f.Decls {
-			has = has || declared(d, name)
-		}
+		out = append(out, f.Decls...)
 	}
-	return has
+	return out
 }
 
 // declared reports whether d declares a name, or a type's method or field.
@@ -136,30 +142,17 @@ func hasField(x ast.Expr, name string) bool {
 // Ensure that the front door stays small: go doc of it is read in five minutes.
 func TestFewExportedNames(t *testing.T) {
 	const most = 55
-	paths, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				if d.Recv == nil && d.Name.IsExported() {
-					names = append(names, d.Name.Name)
-				}
-			case *ast.GenDecl:
-				for _, s := range d.Specs {
-					if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
-						names = append(names, s.Name.Name)
-					}
+	for _, d := range declarations(t, ".") {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil && d.Name.IsExported() {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
+					names = append(names, s.Name.Name)
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -76,8 +77,7 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.addModel(fs, "`types` of the language model's weights, measured one after another")
-	fs.StringVar(&o.encoder, "encoder-quant", "",
-		"type of the vision tower's and projector's weights")
+	o.addEncoder(fs)
 	o.addCache(fs)
 	fs.StringSliceVar(&o.budgets, "n-vis", nil,
 		"`budgets`: numbers of visual tokens, shares of the picture's tokens (0.25), or all")
@@ -95,9 +95,6 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.BoolVar(&o.limits, "limits", false, "also print what the time to the first token "+
 		"consists of, and what each stage would take at the machine's limit")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
-	cli.ShowChoices(fs, "encoder-quant", engine.EncoderQuantTypes...)
-	cli.ShowDefault(fs, "encoder-quant", cli.EncoderDefault+"; with --shape, bf16 where the CPU "+
-		"has it, else f16, instead of stored")
 	cli.ShowChoices(fs, "base", cli.MethodNames()[1:]...)
 	cli.ShowDefault(fs, "n-vis", "576,192,128,64; all,640,320,160 of tiles; "+
 		"all,0.3333,0.2222,0.1111 of pictures of any size")
@@ -146,6 +143,40 @@ func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 	cli.ShowDefault(fs, "shape", "none")
 	cli.ShowChoices(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
 	cli.ShowDefault(fs, "quant", "q4 with --shape, else stored")
+}
+
+// oneQuant refuses several types of weights.
+func (o *benchOptions) oneQuant() error {
+	if len(o.quants) > 1 {
+		return cli.Flagf("quant", "got %s, want one type", strings.Join(o.quants, ","))
+	}
+	return nil
+}
+
+// addEncoder adds --encoder-quant.
+func (o *benchOptions) addEncoder(fs *pflag.FlagSet) {
+	fs.StringVar(&o.encoder, "encoder-quant", "",
+		"type of the vision tower's and projector's weights")
+	cli.ShowChoices(fs, "encoder-quant", engine.EncoderQuantTypes...)
+	cli.ShowDefault(fs, "encoder-quant", cli.EncoderDefault+"; with --shape, bf16 where the CPU "+
+		"has it, else f16, instead of stored")
+}
+
+// printResult prints the result of a subcommand of bench, whose run returned err.
+func printResult(
+	cmd *cobra.Command, a *cli.App, asJSON bool, result interface{ write(io.Writer) error },
+	err error,
+) error {
+	switch {
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("bench %s: interrupted, there is no result", cmd.Name())
+	case err != nil:
+		return err
+	case asJSON:
+		return cli.WriteJSON(a.Out, result)
+	default:
+		return result.write(a.Out)
+	}
 }
 
 // addCache adds --cache-type.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -62,16 +63,7 @@ FitPrune drops an eighth of the tokens in every layer.`,
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := o.run(cmd.Context(), a)
-		if cmd.Context().Err() != nil {
-			return errors.New("bench methods: interrupted, there is no result")
-		}
-		if err != nil {
-			return err
-		}
-		if o.json {
-			return cli.WriteJSON(a.Out, result)
-		}
-		return result.write(a)
+		return printResult(cmd, a, o.json, result, err)
 	}
 	return cmd
 }
@@ -521,15 +513,15 @@ func (b *methodBench) calibrate(n int, distance bool, repeat int) time.Duration 
 	return b.calibration[n]
 }
 
-func (j *methodTimes) write(a *cli.App) error {
-	if _, err := fmt.Fprintf(a.Out, "%s: %d tokens of width %d, n-vis %d, %d threads", j.Model,
+func (j *methodTimes) write(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "%s: %d tokens of width %d, n-vis %d, %d threads", j.Model,
 		j.Tokens, j.Width, j.NVis, j.Threads); err != nil {
 		return err
 	}
 	if j.Decoder > 0 {
-		fmt.Fprintf(a.Out, ", products at %.0f (f16) and %.0f (q8) GOP/s", j.Encoder, j.Decoder)
+		fmt.Fprintf(w, ", products at %.0f (f16) and %.0f (q8) GOP/s", j.Encoder, j.Decoder)
 	}
-	fmt.Fprintln(a.Out)
+	fmt.Fprintln(w)
 	rows := [][]string{
 		{"METHOD", "SELECT ms", "MERGE ms", "CALIBRATE ms", "TOTAL ms", "SHARE OF TTFT"},
 	}
@@ -541,5 +533,5 @@ func (j *methodTimes) write(a *cli.App) error {
 				ms(c.Total),
 				fmt.Sprintf("%.3f %% of %s", c.Share, cli.Seconds(c.TTFT/1e3))})
 	}
-	return cli.Table(a.Out, rows)
+	return cli.Table(w, rows)
 }

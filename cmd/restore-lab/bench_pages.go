@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,17 +43,11 @@ relative to the latter's length; WITH SIZES with --proportional-attention. It is
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.addModel(fs, "`type` of the language model's weights")
-	fs.StringVar(&o.encoder, "encoder-quant", "",
-		"type of the vision tower's and projector's weights")
-	fs.Lookup("encoder-quant").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(engine.EncoderQuantTypes, "|")},
-	}
+	o.addEncoder(fs)
 	fs.IntSliceVar(&o.patches, "patches", []int{1024, 4096, 16384},
 		"`sizes` of the pages in patches")
 	fs.StringSliceVar(&o.pages, "pages", lab.PageKinds, "`kinds` of pages")
-	fs.Lookup("pages").Annotations = map[string][]string{
-		cli.Choices: {strings.Join(lab.PageKinds, "|")},
-	}
+	cli.ShowChoices(fs, "pages", lab.PageKinds...)
 	fs.Float64SliceVar(&o.taus, "tau", []float64{0, 0.02},
 		"`shares` of white by which a pixel may differ")
 	o.addRepeats(fs)
@@ -66,24 +58,15 @@ relative to the latter's length; WITH SIZES with --proportional-attention. It is
 			return err
 		}
 		result, err := o.run(cmd.Context(), a, b)
-		if cmd.Context().Err() != nil {
-			return errors.New("bench pages: interrupted, there is no result")
-		}
-		if err != nil {
-			return err
-		}
-		if o.json {
-			return cli.WriteJSON(a.Out, result)
-		}
-		return result.write(a.Out)
+		return printResult(cmd, a, o.json, result, err)
 	}
 	return cmd
 }
 
 // prepare checks the flags.
 func (o *benchPagesOptions) prepare() (*bench, error) {
-	if len(o.quants) > 1 {
-		return nil, cli.Flagf("quant", "got %s, want one type", strings.Join(o.quants, ","))
+	if err := o.oneQuant(); err != nil {
+		return nil, err
 	}
 	for _, kind := range o.pages {
 		if !slices.Contains(lab.PageKinds, kind) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Ensure that pages are measured whole and pruned: exact copies of a text and of a screen are left
-// out, those of a scan only within a tolerance; and that flags out of range are refused.
+// out, copies in a scan only within a tolerance; and that flags out of range are refused.
 func TestBenchPages(t *testing.T) {
 	const tiny = "../../internal/engine/testdata/qwen25vl-tiny"
 	args := []string{"bench", "pages", "-m", tiny, "--patches", "1024", "--repeat", "1"}

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,16 +57,7 @@ sequence as there would be if only the products' time counted.`,
 			return err
 		}
 		result, err := o.run(cmd.Context(), a, b)
-		if cmd.Context().Err() != nil {
-			return errors.New("bench sequences: interrupted, there is no result")
-		}
-		if err != nil {
-			return err
-		}
-		if o.json {
-			return cli.WriteJSON(a.Out, result)
-		}
-		return result.write(a.Out)
+		return printResult(cmd, a, o.json, result, err)
 	}
 	return cmd
 }
@@ -78,8 +67,8 @@ const stallTokens = 1024
 
 // prepare checks the flags.
 func (o *benchSequencesOptions) prepare() (*bench, error) {
-	if len(o.quants) > 1 {
-		return nil, cli.Flagf("quant", "got %s, want one type", strings.Join(o.quants, ","))
+	if err := o.oneQuant(); err != nil {
+		return nil, err
 	}
 	for name, list := range map[string][]int{"counts": o.counts, "rows": o.rows} {
 		for _, n := range list {
@@ -134,7 +123,7 @@ type decodeRow struct {
 // decodeSamples are the measurements of one number of sequences, one for each repeat.
 type decodeSamples struct{ rate, ofPeak, step, products, attention []float64 }
 
-// add adds a measurement; ops is the number of operations of a token, peak that of a second.
+// add adds a measurement; ops is the number of operations a token, peak the number a second.
 func (s *decodeSamples) add(d *lab.Decoded, ops, peak float64) {
 	rate := float64(d.Tokens) / d.Time.Seconds()
 	perStep := func(t time.Duration) float64 { return 1000 * t.Seconds() / float64(d.Steps) }

@@ -344,7 +344,7 @@ func (f *chaosFleet) hurt(p *chaosTarget, way string, long time.Duration) {
 	}
 }
 
-// at waits until the i-th of n requests that are asked in the time of 2n is due.
+// at waits until it is time for the i-th of n requests, which take as long as 2n.
 func (f *chaosFleet) at(i int) {
 	time.Sleep(time.Until(f.begun.Add(time.Duration(i) * 2 * chaosEvery)))
 }
@@ -425,7 +425,7 @@ func (f *chaosFleet) batches(s *soaker, n int) {
 	}
 }
 
-// batch asks requests from and up to to in a batch, whose answers are those of each line, once.
+// batch asks the requests from "from" to "to" in a batch, which must answer each line once.
 func (f *chaosFleet) batch(s *soaker, from, to int) {
 	var in bytes.Buffer
 	want := map[string]string{}
@@ -549,7 +549,7 @@ func (f *chaosFleet) call(method, path, kind string, body []byte, to any) error 
 	return json.Unmarshal(data, to)
 }
 
-// settle waits until the queue is empty, and counts what is left.
+// settle waits until the queue is empty, and counts the requests that are left.
 func (f *chaosFleet) settle() {
 	f.t.Helper()
 	c, err := nats.Connect(f.natsURL, nats.MaxReconnects(-1))
@@ -589,7 +589,7 @@ func (f *chaosFleet) settle() {
 	}
 }
 
-// report prints what was done to the fleet, and what was seen.
+// report prints the harm done to the fleet, and what followed.
 func (f *chaosFleet) report(n int, took time.Duration) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d requests in %v\n\n| hurt | %s |\n|---%s|\n", n, took.Round(time.Second),

@@ -217,7 +217,7 @@ func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 	return err
 }
 
-// checkShown refuses flags about what is shown that exclude each other.
+// checkShown refuses flags of the report that exclude each other.
 func (o *runOptions) checkShown(isTalk bool) error {
 	fs := o.reduction.Flags
 	return cmp.Or(

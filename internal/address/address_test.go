@@ -109,7 +109,7 @@ func cutBody(w http.ResponseWriter, q *http.Request, _ http.Handler) {
 	panic(http.ErrAbortHandler)
 }
 
-// object is a server of one content that can be changed, and of what is put.
+// object is a server of one content that can be changed, and keeps the bytes that are put.
 type object struct {
 	mu   sync.Mutex
 	data []byte

@@ -77,7 +77,7 @@ func (c *Client) signer(
 	return c.presigner(ctx, method, u)
 }
 
-// part requests what is missing of p, and appends what comes.
+// part requests the missing bytes of p, and appends those that come.
 func (c *Client) part(
 	ctx context.Context, sign func() (*url.URL, error), p *partial,
 ) (whole bool, err error) {

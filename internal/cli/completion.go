@@ -158,7 +158,7 @@ func CachedModels(a *App) cobra.CompletionFunc {
 	}
 }
 
-// StartingWith are those of words that start with text.
+// StartingWith returns the words that start with text.
 func StartingWith(text string, words []string) (out []string) {
 	for _, w := range words {
 		if strings.HasPrefix(w, text) {

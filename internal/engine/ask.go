@@ -606,7 +606,7 @@ func (e *Engine) reads(pics []ready, how ...methods.Options) model.Needs {
 	return need
 }
 
-// Encode prepares and encodes pictures, with what many methods and those of how read.
+// Encode prepares and encodes pictures, with everything that many methods and the ones in how read.
 func (e *Engine) Encode(
 	ctx context.Context, pics []*Image, how ...methods.Options,
 ) (*Encoded, error) {

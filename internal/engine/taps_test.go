@@ -159,7 +159,7 @@ func wantTap(t *testing.T, what string, got, want []float32) {
 	}
 }
 
-// Ensure that a method's middle and shallow layers are those of its description at every depth.
+// Ensure that a method's middle and shallow layers agree with its description at every depth.
 func TestBlocksOfMethods(t *testing.T) {
 	e := opened(t, Options{})
 	full := func(n int) (all []int) {

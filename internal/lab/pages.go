@@ -146,7 +146,7 @@ type Encoding struct {
 	Kept    []int32       // tokens that were encoded; nil: all
 	Width   int           // of a row
 	X       []float32     // [tokens that were encoded, Width] after the projector
-	Prepare time.Duration // pixel values, and the choice of what is encoded
+	Prepare time.Duration // pixel values, and the choice of the tokens to encode
 	Encode  time.Duration
 	CPU     time.Duration // of all processors, for both; 0 if the system does not say
 }

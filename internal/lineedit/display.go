@@ -50,7 +50,7 @@ func layout(promptWidth int, l *line, width int) (rows []row, at, col int) {
 	}
 }
 
-// draw shows the line in place of what was drawn before.
+// draw shows the line in place of the last one.
 func (d *display) draw(prompt string, l *line) {
 	columns, most := d.size()
 	if columns < 2 {

@@ -376,7 +376,7 @@ func TestHistory(t *testing.T) {
 	d.shows("\n> ")
 }
 
-// Ensure that Tab completes as far as it can, and shows what is possible.
+// Ensure that Tab completes as far as it can, and shows the possible words.
 func TestComplete(t *testing.T) {
 	d := newDesk(t, func(e *Editor) {
 		e.Complete = func(before string) (stays string, words []string) {

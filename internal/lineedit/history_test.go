@@ -67,7 +67,7 @@ func TestHistoryLimits(t *testing.T) {
 	}
 }
 
-// Ensure that what is no file is refused, and a file that cannot be written named.
+// Ensure that anything but a file is refused, and that an error names a file it cannot write.
 func TestHistoryRefused(t *testing.T) {
 	if h, err := OpenHistory(t.TempDir()); h != nil || err == nil {
 		t.Errorf("a folder: %v, %v", h, err)

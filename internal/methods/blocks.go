@@ -20,7 +20,7 @@ type layered interface {
 	block(need reduce.Need) int
 }
 
-// Taps returns the attention that the method reads in addition to that of [reduce.ClsAttn].
+// Taps returns the attention that the method reads in addition to [reduce.ClsAttn].
 func (p *Plan) Taps() []Tap {
 	var taps []Tap
 	for _, need := range p.method.Require(p.Restore) {

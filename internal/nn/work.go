@@ -35,7 +35,7 @@ type Count struct {
 	Bytes      int64 // of weights, or of keys and values, in their type in memory
 }
 
-// Total returns what was counted so far; nothing for nil.
+// Total returns the counts so far; zeros for nil.
 func (w *Work) Total() (t Counts) {
 	if w != nil {
 		t.Products, t.Attention = w.products.count(), w.attention.count()
@@ -43,7 +43,7 @@ func (w *Work) Total() (t Counts) {
 	return t
 }
 
-// Since returns what was counted after before.
+// Since returns the counts since before.
 func (t Counts) Since(before Counts) Counts {
 	return Counts{t.Products.since(before.Products), t.Attention.since(before.Attention)}
 }

@@ -189,8 +189,8 @@ const oneVisionText = `{"architectures":["LlavaQwenForCausalLM"],"model_type":"l
 "mm_patch_merge_type":"spatial_unpad","mm_projector_type":"mlp2x_gelu","mm_resampler_type":null,"mm_spatial_pool_mode":"bilinear","mm_use_im_start_end":false,
 "mm_vision_select_feature":"patch","mm_vision_select_layer":-2,"mm_vision_tower":"google/siglip-so400m-patch14-384","tie_word_embeddings":false,"torch_dtype":"bfloat16"}`
 
-// Ensure that the published config of LLaVA-OneVision becomes that of the same model's repository
-// in transformers' form: its tower has a layer less, and all patches of its last layer are used.
+// Ensure that the published config of LLaVA-OneVision becomes the one that the same model has in
+// transformers' form: its tower has a layer less, and all patches of its last layer are used.
 func TestOneVision(t *testing.T) {
 	c, err := parseConfig([]byte(oneVisionText))
 	if err != nil {

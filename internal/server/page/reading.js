@@ -39,12 +39,12 @@ function budget(tokens) {
   return Math.max(1, Math.min(n, tokens))
 }
 
-// reading is what is set for a side: { base, tokens }.
+// reading is the setting of a side: { base, tokens }.
 export const reading = (side) => ({ base: $('method-' + side).value, tokens: Number($('tokens-' + side).value) })
 
 export const comparing = () => $('compare').checked
 
-// fit fits the sliders to the pictures, and shows what is set.
+// fit fits the sliders to the pictures, and shows their values.
 export function fit(conversation) {
   if (!model) return
   const counts = shown(conversation).map((p) => p.tokens).filter(Boolean)

@@ -332,7 +332,7 @@ func (b *tab) answered() {
 	b.until("the answer", `document.querySelector('article') !== null && !document.querySelector('[aria-busy=true]') && document.getElementById('ask').textContent === 'Ask'`)
 }
 
-// shot writes a screenshot of what is in view.
+// shot writes a screenshot of the visible part.
 func (b *tab) shot(name string) {
 	b.t.Helper()
 	dir := os.Getenv("RESTORE_SHOTS")
