@@ -81,9 +81,13 @@ func (c *Conn) claims() jetstream.KeyValueConfig {
 }
 
 // createFeatures creates the bucket, of at most so many bytes. A full one drops its oldest entries.
+// Another process may have created it meanwhile.
 func (c *Conn) createFeatures(ctx context.Context, most int64) (jetstream.ObjectStore, error) {
 	o, err := c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: featuresBucket,
 		TTL: c.lay.Keep, MaxBytes: most, Replicas: c.lay.Replicas})
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return c.js.ObjectStore(ctx, featuresBucket)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,22 @@ func TestFeaturesOnce(t *testing.T) {
 	}
 }
 
+// Ensure that workers that start together share one store: one of them may find that another has
+// made the bucket since it looked, and set it up.
+func TestFeaturesTogether(t *testing.T) {
+	s := natsServer(t)
+	first, late := openFeatures(t, connect(t, s, quick)), connect(t, s, quick)
+	entries, err := late.createFeatures(t.Context(), FeatureBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := [32]byte{1}
+	first.Save(key, []byte("rows"))
+	if _, err := entries.GetInfo(t.Context(), hex.EncodeToString(key[:])); err != nil {
+		t.Errorf("the entry of another worker: %v", err)
+	}
+}
+
 // Ensure that a worker that claimed an entry and died holds others up for a limited time, that a
 // process may ask again for its own, and that one without servers goes on at once.
 func TestFeaturesClaims(t *testing.T) {
