@@ -69,10 +69,12 @@ internal/web:
 internal/address: internal/files internal/version internal/web
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods reduce
+internal/shape: internal/checkpoint internal/engine internal/imageproc internal/kernel
+    internal/model internal/model/families internal/tensor
 internal/seam: internal/engine internal/imageproc internal/methods
 .: internal/diskcache internal/engine internal/formats internal/grammar internal/imageproc
-    internal/methods internal/overlay internal/sample internal/seam internal/tokenizer
-    internal/version reduce
+    internal/methods internal/overlay internal/sample internal/seam internal/shape
+    internal/tokenizer internal/version reduce
 internal/api: . reduce internal/grammar internal/media internal/spell internal/wire
 internal/client: . internal/api
 internal/pytext:
@@ -84,10 +86,9 @@ internal/paper: . internal/files internal/stats eval eval/bench internal/seam in
 internal/dataset: internal/files
 eval: . internal/api internal/files
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
-internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/engine
-    internal/files internal/fleet internal/fleet/natsserver internal/formats internal/hub
-    internal/imageproc internal/kernel internal/model internal/model/families
-    internal/seam internal/server internal/spell internal/tensor internal/version reduce
+internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/files
+    internal/fleet internal/fleet/natsserver internal/formats internal/hub internal/imageproc
+    internal/kernel internal/server internal/spell internal/version reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize
     internal/calibrate internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
@@ -98,7 +99,7 @@ cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calib
     internal/fleet internal/formats internal/imageproc internal/kernel
     internal/lab internal/loadtest internal/media internal/methods internal/model
     internal/model/families internal/nn internal/paper internal/scene internal/seam internal/server
-    internal/table internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
+    internal/shape internal/table internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
     internal/version reduce
 internal/batch: . internal/api internal/files internal/ollama internal/openai internal/wire
 internal/fleet: . internal/grammar internal/wire
@@ -305,7 +306,7 @@ func TestGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, guest := range []string{
-		"cmd/restore", "eval", "eval/bench", "internal/server", "internal/api", "internal/openai",
+		"cmd/restore", "internal/cli", "eval", "eval/bench", "internal/server", "internal/api", "internal/openai",
 		"internal/ollama", "internal/batch", "internal/jobs", "internal/fleet", "internal/client",
 		"internal/loadtest",
 	} {
@@ -314,6 +315,7 @@ func TestGuests(t *testing.T) {
 		}
 		for _, room := range []string{
 			"internal/engine", "internal/methods", "internal/nn", "internal/model", "internal/seam",
+			"internal/shape",
 		} {
 			if file := got[guest][room]; file != "" {
 				t.Errorf("%s: imports %s, want package restore", file, room)
@@ -326,7 +328,7 @@ func TestGuests(t *testing.T) {
 // measurements.
 func TestHooksAreForMeasurements(t *testing.T) {
 	measuring := []string{"internal/engine", "internal/lab", "internal/paper",
-		"cmd/restore-lab", "internal/cli"}
+		"cmd/restore-lab", "internal/shape"}
 	seams := []string{"Hooks", "Look", "Prompt", "OpenWith"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
@@ -365,7 +367,7 @@ func TestNoArchitectureNamed(t *testing.T) {
 		"internal/imageproc/*", "internal/checkpoint/*", "internal/checkpoint/folder/*",
 		"internal/checkpoint/gguf/*", "internal/checkpoint/hf/*", "internal/checkpoint/int4/*",
 		"internal/checkpoint/pack/*", "internal/checkpoint/torch/*", "internal/model/*",
-		"internal/model/textonly/*", "internal/api/*", "internal/cli/shape",
+		"internal/model/textonly/*", "internal/api/*", "internal/shape/*",
 		"cmd/restore-lab/eval_model"} {
 		files, err := filepath.Glob(pattern + ".go")
 		if err != nil || len(files) == 0 {

@@ -155,12 +155,16 @@ func (m *Model) WeightBytes(t WeightType) (int64, error) {
 	return n, nil
 }
 
-// WeightTypes returns the types that a decoder's weights can be converted to.
-func WeightTypes() (types []WeightType) {
-	for _, name := range engine.QuantTypes {
-		types = append(types, WeightType(name))
+// WeightTypes returns the types that Options.Weights, Encoder and KeysValues can name, without
+// [AsStored] and [Auto] for Weights.
+func WeightTypes() (decoder, encoder, keysValues []WeightType) {
+	named := func(names []string) (types []WeightType) {
+		for _, name := range names {
+			types = append(types, WeightType(name))
+		}
+		return types
 	}
-	return types
+	return named(engine.QuantTypes), named(engine.EncoderQuantTypes), named(engine.CacheTypes)
 }
 
 // Verify reads the weights of a model that was opened with Options.Describe and returns any error

@@ -2,10 +2,13 @@ package restore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 )
 
 func ExampleModel_PredictMemory() {
@@ -66,8 +69,9 @@ func TestPredict(t *testing.T) {
 	if _, err := m.PredictMemory(q); err == nil {
 		t.Error("the memory of a process that holds weights: got no error")
 	}
-	if n := len(restore.WeightTypes()); n != 5 {
-		t.Errorf("%d types of weights", n)
+	if decoder, encoder, keysValues := restore.WeightTypes(); len(decoder) != 5 ||
+		len(encoder) != 6 || len(keysValues) != 2 {
+		t.Errorf("%v, %v, %v", decoder, encoder, keysValues)
 	}
 	if n, ok := restore.FreeMemory(); ok && n <= 0 {
 		t.Errorf("%d bytes are free", n)
@@ -86,5 +90,29 @@ func TestVerify(t *testing.T) {
 	}
 	if restore.OnTop().Name != "restore" {
 		t.Errorf("got %q", restore.OnTop().Name)
+	}
+}
+
+// Ensure that a shape has the published model's number of weights, that any config.json is a shape,
+// and that another name is refused.
+func TestDescribeShape(t *testing.T) {
+	const params = 7063427072 - 2048 // of llava-1.5-7b, without the tower's last norm
+	m, err := restore.DescribeShape(restore.Shapes()[0], nil, &restore.Options{Weights: "q4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if d := m.Details(); d.Name != "llava-1.5-7b" || d.Params != params {
+		t.Errorf("%s has %d weights, want %d", d.Name, d.Params, params)
+	}
+	var option *errs.OptionError
+	if _, err := restore.DescribeShape("llava-7b", nil, nil); !errors.As(err, &option) ||
+		option.Name != "shape" || !strings.Contains(option.Want, "llava-1.5-7b, ") {
+		t.Errorf("an unknown shape: %v", err)
+	}
+	config := []byte(`{"architectures": ["GPT"]}`)
+	if _, err := restore.DescribeShape("config.json", config, nil); err == nil ||
+		!strings.Contains(err.Error(), `config.json: architectures: got ["GPT"]`) {
+		t.Errorf("another architecture: %v", err)
 	}
 }

@@ -134,7 +134,7 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err != nil {
 		return err
 	}
-	m, err := o.model.Engine(ctx, a)
+	m, err := openEngine(ctx, a, &o.model)
 	if err != nil {
 		return err
 	}

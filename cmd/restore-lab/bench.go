@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/cli"
@@ -30,6 +31,7 @@ import (
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/shape"
 	"github.com/restore-vlm/restore/internal/stats"
 )
 
@@ -139,7 +141,7 @@ func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 	fs.StringVarP(&o.dir, "model", "m", "",
 		"Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil, quant)
-	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, "FILE"))
+	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
 	cli.ShowDefault(fs, "shape", "none")
 	cli.ShowChoices(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
 	cli.ShowDefault(fs, "quant", "q4 with --shape, else stored")
@@ -195,7 +197,7 @@ func (o *benchOptions) addRepeats(fs *pflag.FlagSet) {
 // bench is one run of `restore-lab bench`.
 type bench struct {
 	o       *benchOptions
-	shape   *cli.Shape
+	shape   *shape.Shape
 	budgets []benchBudget
 	patches []int        // [0] if the model's pictures have one size
 	encoder string       // type of its weights; "": the model's own default
@@ -233,14 +235,14 @@ func parseBudget(s string) (benchBudget, error) {
 	if s == "all" {
 		return benchBudget{s, 0, 1}, nil
 	}
-	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= cli.BenchMaxPatches {
+	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= shape.MaxPatches {
 		return benchBudget{s, n, 0}, nil
 	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil && f > 0 && f <= 1 {
 		return benchBudget{s, 0, f}, nil
 	}
 	return benchBudget{}, cli.Flagf("n-vis", "got %q, want a number of tokens up to %d, a "+
-		"share up to 1, or all", s, cli.BenchMaxPatches)
+		"share up to 1, or all", s, shape.MaxPatches)
 }
 
 // check refuses wrong flags, and sets the default of --quant.
@@ -297,7 +299,7 @@ func (o *benchOptions) prepare() (*bench, error) {
 			return nil, err
 		}
 	}
-	if b.shape, err = o.loadShape(); err != nil {
+	if b.shape, err = o.described(); err != nil {
 		return nil, err
 	}
 	if len(o.budgets) == 0 {
@@ -328,18 +330,17 @@ func (o *benchOptions) prepare() (*bench, error) {
 	return b, nil
 }
 
-// loadShape describes the model before it is loaded.
-func (o *benchOptions) loadShape() (*cli.Shape, error) {
+// described describes the model before it is loaded.
+func (o *benchOptions) described() (*shape.Shape, error) {
 	if o.shape != "" {
-		return cli.LoadShape(o.shape)
+		return loadShape(o.shape)
 	}
 	ck, err := formats.Open(o.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer ck.Close()
-	s := &cli.Shape{Name: ck.About().Name, Config: ck.Parts().Config.Data}
-	return s, s.Parse(ck.About().Name)
+	return shape.New(ck.About().Name, ck.Parts().Config.Data)
 }
 
 // open loads the model, or makes random weights.

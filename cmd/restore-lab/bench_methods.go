@@ -19,6 +19,7 @@ import (
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/internal/shape"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -50,7 +51,7 @@ FitPrune drops an eighth of the tokens in every layer.`,
 	fs.SortFlags = false
 	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
-	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.OneSquare, embeddedShape, "FILE"))
+	cli.ShowChoices(fs, "shape", append(shape.Names(shape.OneSquare), embeddedShape, "FILE")...)
 	fs.StringVarP(&o.sizes.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/kernel"
@@ -194,7 +195,7 @@ func TestBenchUsage(t *testing.T) {
 		"--base holo --shape " + file:              `--base: got "holo", want one of holov`,
 		"--patches 64 --shape " + file:             "--patches: has no use with this model, got 64: its pictures have one size",
 		"--patches 63 --shape qwen2.5-vl-3b":       "--patches: got 63, want a multiple of 4",
-		"--patches 3988 --shape qwen2.5-vl-3b":     "--patches: got 3988, which makes",
+		"--patches 3988 --shape qwen2.5-vl-3b":     "--patches: got 3988, want a number with closer factors (it makes a picture of 1994 x 2 patches)",
 		"--repeat 0":                               "--repeat: out of range, got 0, want 1 to 1000",
 		"--gen -1":                                 "--gen: out of range, got -1",
 		"--text 0":                                 "--text: out of range, got 0",
@@ -211,7 +212,7 @@ func TestBenchUsage(t *testing.T) {
 		`{"architectures": ["GPT"]}`:                 `architectures: got ["GPT"]`,
 		`{"vision_config": {"image_size": 1000000}}`: "image_size: got 1000000, want 1 to 4096",
 		`{"vision_config": {"patch_size": -1}}`:      "patch_size: got -1",
-		`[1]`:                                        "bench: ",
+		`[1]`:                                        "shape: ",
 	} {
 		r := commandLine("bench", "--shape", clitest.Written(t, "config.json", config))
 		if r.Code != cli.ExitFailure || !strings.Contains(r.Err, want) ||
@@ -229,7 +230,7 @@ func TestShapesParse(t *testing.T) {
 		"llava-onevision-0.5b": 1152, "llava-onevision-7b": 1152,
 		"qwen3-vl-2b": 512, "qwen3-vl-4b": 512, "qwen3-vl-8b": 512,
 	} {
-		s, err := cli.LoadShape(name)
+		s, err := loadShape(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,8 +242,8 @@ func TestShapesParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := cli.ShapeNames(cli.AnyShape); strings.Count(all, "|") != 9 {
-		t.Errorf("got %s, want those above", all)
+	if all := restore.Shapes(); len(all) != 10 {
+		t.Errorf("got %v, want those above", all)
 	}
 }
 

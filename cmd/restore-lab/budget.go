@@ -82,7 +82,7 @@ func (o *budgetOptions) run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	m, err := o.model.Engine(ctx, a)
+	m, err := openEngine(ctx, a, &o.model)
 	if err != nil {
 		return err
 	}

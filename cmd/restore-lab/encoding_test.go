@@ -14,7 +14,7 @@ import (
 // shapeText is the configuration of a published shape.
 func shapeText(t *testing.T) string {
 	t.Helper()
-	s, err := cli.LoadShape("llava-1.5-7b")
+	s, err := loadShape("llava-1.5-7b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (o *fitOptions) run(ctx context.Context, a *cli.App, cutGiven bool) error {
 	if err != nil {
 		return err
 	}
-	m, err := o.model.Engine(ctx, a)
+	m, err := openEngine(ctx, a, &o.model)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
@@ -50,7 +51,7 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
-	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, embeddedShape, "FILE"))
+	cli.ShowChoices(fs, "shape", append(restore.Shapes(), embeddedShape, "FILE")...)
 	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	fs.BoolVar(&o.all, "all", false, "all methods")
@@ -117,9 +118,9 @@ func (o *flopsOptions) sizes(a *cli.App) (string, *engine.Sizes, resolver, error
 func (o *flopsOptions) open(a *cli.App) (*engine.Engine, error) {
 	if o.dir != "" || o.shape == embeddedShape {
 		m := cli.ModelFlags{Path: o.dir, Threads: 1, Describe: true}
-		return m.Engine(context.Background(), a)
+		return openEngine(context.Background(), a, &m)
 	}
-	s, err := cli.LoadShape(o.shape)
+	s, err := loadShape(o.shape)
 	if err != nil {
 		return nil, err
 	}

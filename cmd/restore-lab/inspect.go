@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/seam"
 	"github.com/restore-vlm/restore/internal/tokenizer"
@@ -252,7 +253,9 @@ func newInspectImage(a *cli.App) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%s: %w", processor, err)
 		}
-		if proc, err = m.Adjust().To(proc); err != nil {
+		adjust := imageproc.Adjust{Pad: m.Pad, MinPixels: m.MinPixels, MaxPixels: m.MaxPixels,
+			Defaults: m.Defaults()}
+		if proc, err = adjust.To(proc); err != nil {
 			return err
 		}
 		if err := q.Check(); err != nil {

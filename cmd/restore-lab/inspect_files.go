@@ -32,7 +32,7 @@ are dequantised exactly.`,
 			return err
 		}
 		return dump(a, out, m.Paths(),
-			func() (checkpoint.Bundle, error) { return m.Bundle(a) })
+			func() (checkpoint.Bundle, error) { return m.Bundle(cmd.Context(), a) })
 	}
 	return cmd
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/seam"
 	"github.com/restore-vlm/restore/internal/server"
+	"github.com/restore-vlm/restore/internal/shape"
 	"github.com/restore-vlm/restore/internal/version"
 )
 
@@ -75,7 +76,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	o.engine.AddQueue(fs)
 	fs.StringVar(&o.shape, "shape", "",
 		"serve random weights in the `shape` of a published model or a config.json")
-	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, "FILE"))
+	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
 	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
 		"`numbers` of clients that ask at once, separated by commas")
 	fs.IntSliceVar(&o.budgets, "n-vis", []int{576, 64},
@@ -293,7 +294,7 @@ func (o *loadOptions) open(a *cli.App, log *slog.Logger) (*restore.Model, error)
 
 // random makes a model of a shape.
 func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
-	s, err := cli.LoadShape(o.shape)
+	s, err := loadShape(o.shape)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +315,7 @@ func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
 
 // withVocabulary is the shape's configuration with a tokenizer for its whole vocabulary: the
 // embedded model's, extended with made-up words.
-func withVocabulary(s *cli.Shape) (*checkpoint.Store, error) {
+func withVocabulary(s *shape.Shape) (*checkpoint.Store, error) {
 	ck, err := checkpoint.FromConfig(s.Name, s.Config)
 	if err != nil {
 		return nil, err

@@ -138,7 +138,7 @@ func (o *traceOptions) run(ctx context.Context, a *cli.App, cmd *cobra.Command) 
 	if err := o.request(a, &r); err != nil {
 		return err
 	}
-	m, err := o.model.Engine(ctx, a)
+	m, err := openEngine(ctx, a, &o.model)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 			err != nil && !errors.Is(err, fs.ErrNotExist):
 			return cli.Flagf("output", "%s exists already, want a new or an empty folder", out)
 		}
-		b, err := m.Bundle(a)
+		b, err := m.Bundle(cmd.Context(), a)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func newShow(a *cli.App) *cobra.Command {
 	m.Add(fs)
 	fs.StringVar(&shape, "shape", "",
 		"describe the `shape` of a published model or a config.json, without weights")
-	cli.ShowChoices(fs, "shape", cli.ShapeNames(cli.AnyShape, "FILE"))
+	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
 	cli.ShowDefault(fs, "shape", "none")
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")
@@ -131,7 +131,8 @@ func (f *footprintFlags) quants(
 ) ([]quantSize, error) {
 	types := []restore.WeightType{restore.AsStored}
 	if !packed {
-		types = append(types, restore.WeightTypes()...)
+		decoder, _, _ := restore.WeightTypes()
+		types = append(types, decoder...)
 	}
 	var list []quantSize
 	for _, t := range types {

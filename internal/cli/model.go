@@ -13,10 +13,7 @@ import (
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/formats"
-	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // ModelFlags say which model to open, and with how many threads.
@@ -60,8 +57,17 @@ func (m *ModelFlags) AddDir(fs *pflag.FlagSet) {
 		"the cache")
 }
 
-// quantChoices are what --quant takes.
-var quantChoices = append(slices.Clone(engine.QuantTypes), engine.QuantAuto)
+// The types that --quant, --encoder-quant and --cache-type take.
+var quantChoices, encoderChoices, cacheChoices = func() (quant, encoder, cache []string) {
+	names := func(types []restore.WeightType) (out []string) {
+		for _, t := range types {
+			out = append(out, string(t))
+		}
+		return out
+	}
+	q, e, c := restore.WeightTypes()
+	return names(append(q, restore.Auto)), names(e), names(c)
+}()
 
 // AddQuant declares the types of weights.
 func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
@@ -74,7 +80,7 @@ func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
 	ShowDefault(fs, "quant", "as stored")
 	ShowChoices(fs, "quant", quantChoices...)
 	ShowDefault(fs, "encoder-quant", EncoderDefault)
-	ShowChoices(fs, "encoder-quant", engine.EncoderQuantTypes...)
+	ShowChoices(fs, "encoder-quant", encoderChoices...)
 }
 
 // EncoderDefault describes the default of --encoder-quant.
@@ -84,7 +90,7 @@ const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI
 func (m *ModelFlags) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Cache, "cache-type", "f32",
 		"keep keys and values in this type; f16 rounds them and takes half the memory")
-	ShowChoices(fs, "cache-type", engine.CacheTypes...)
+	ShowChoices(fs, "cache-type", cacheChoices...)
 }
 
 // AddThreads declares the number of threads.
@@ -104,12 +110,6 @@ func (m *ModelFlags) AddResize(fs *pflag.FlagSet) {
 	fs.BoolVar(&m.Pad, "pad", false, "pad pictures to a square, as the original LLaVA does, "+
 		"instead of cutting their edges off (models that crop)")
 	m.Flags, m.sized = fs, true
-}
-
-// Adjust is what the flags change in a processor.
-func (m *ModelFlags) Adjust() imageproc.Adjust {
-	return imageproc.Adjust{Pad: m.Pad, MinPixels: m.MinPixels, MaxPixels: m.MaxPixels,
-		Defaults: fromVariables(m.Flags)}
 }
 
 // CheckResize refuses limits that no picture can meet.
@@ -139,8 +139,8 @@ func (m *ModelFlags) Check() error {
 		flag, got string
 		types     []string
 	}{
-		{"quant", m.Quant, quantChoices}, {"encoder-quant", m.Encoder, engine.EncoderQuantTypes},
-		{"cache-type", m.Cache, engine.CacheTypes},
+		{"quant", m.Quant, quantChoices}, {"encoder-quant", m.Encoder, encoderChoices},
+		{"cache-type", m.Cache, cacheChoices},
 	} {
 		if c.got != "" && !slices.Contains(c.types, c.got) {
 			return NotOneOf(c.flag, c.got, c.types)
@@ -181,15 +181,6 @@ func ModelCause(err error) error {
 	return err
 }
 
-// Engine opens the model and returns its engine, which the caller closes.
-func (m *ModelFlags) Engine(ctx context.Context, a *App) (*engine.Engine, error) {
-	model, err := m.Open(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return seam.Engine(model), nil
-}
-
 // LimitGarbage limits the garbage of a process with so many bytes of weights.
 func LimitGarbage(bytes int64) {
 	if bytes >= largeModel && os.Getenv("GOGC") == "" {
@@ -215,7 +206,7 @@ func limitHeap(m *restore.Model, memory int64) {
 
 // OpenShape describes a shape as open describes a model.
 func (m *ModelFlags) OpenShape(a *App, name string) (*restore.Model, error) {
-	if m.Quant == engine.QuantAuto {
+	if m.Quant == string(restore.Auto) {
 		return nil, Usagef("--quant and --shape: got auto and %s, want a type: auto is for "+
 			"a model's files", name)
 	}
@@ -224,15 +215,12 @@ func (m *ModelFlags) OpenShape(a *App, name string) (*restore.Model, error) {
 		return nil, err
 	}
 	defer end()
-	s, err := LoadShape(name)
+	config, err := ShapeFlag(name)
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.Describe(seam.Options(o))
-	if err != nil {
-		return nil, err
-	}
-	return seam.Model(e, o).(*restore.Model), nil
+	model, err := restore.DescribeShape(name, config, o)
+	return model, ModelCause(err)
 }
 
 // Weights lie outside of the heap, which holds keys, values and buffers that live as long as
@@ -254,7 +242,7 @@ func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error)
 		Threads: m.Threads, Weights: restore.WeightType(m.Quant),
 		Encoder: restore.WeightType(m.Encoder), KeysValues: restore.WeightType(m.Cache),
 		MinPixels: m.MinPixels, MaxPixels: m.MaxPixels, Pad: m.Pad,
-		Defaults: fromVariables(m.Flags),
+		Defaults: m.Defaults(),
 		Warn:     func(s string) { a.Note("%s", s) }, Progress: p.Set,
 	}, p.End, nil
 }
@@ -262,21 +250,25 @@ func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error)
 // Paths are the files and folders that the flags name.
 func (m *ModelFlags) Paths() []string { return []string{m.Path, m.tower, m.projector} }
 
+// Defaults are the flags that variables set.
+func (m *ModelFlags) Defaults() []string { return fromVariables(m.Flags) }
+
 // Files are the model's files.
 func (m *ModelFlags) Files() formats.Files {
 	return formats.Files{Model: m.Path, Tower: m.tower, Projector: m.projector, Getenv: m.getenv,
-		Defaults: fromVariables(m.Flags)}
+		Defaults: m.Defaults()}
 }
 
 // Bundle opens the model's files, after checking that they are a model.
-func (m *ModelFlags) Bundle(a *App) (checkpoint.Bundle, error) {
-	b, err := m.Files().Open()
+func (m *ModelFlags) Bundle(ctx context.Context, a *App) (checkpoint.Bundle, error) {
+	checked := *m
+	checked.Describe, checked.Threads = true, 1
+	model, err := checked.Open(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	o := engine.Options{Threads: 1, Warn: func(s string) { a.Note("%s", s) }}
-	if err = engine.Check(b, o); err != nil {
-		return nil, errors.Join(err, b.Close())
+	if err := model.Close(); err != nil {
+		return nil, err
 	}
-	return b, nil
+	return m.Files().Open()
 }

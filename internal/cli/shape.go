@@ -1,181 +1,30 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
+	"slices"
 	"strings"
 
-	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/kernel"
-	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/families"
-	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore"
 )
-
-// ShapeNames returns the names for --shape of families that fit, and others.
-func ShapeNames(fits func(f *model.Family) bool, others ...string) string {
-	var names []string
-	for _, f := range families.Table {
-		for _, p := range f.Published {
-			if fits(f) {
-				names = append(names, p.Name)
-			}
-		}
-	}
-	return strings.Join(append(names, others...), "|")
-}
-
-// AnyShape and OneSquare are families by how their encoders read a picture.
-func AnyShape(*model.Family) bool { return true }
-
-// OneSquare reports whether the encoder reads one square.
-func OneSquare(f *model.Family) bool { return f.Across == 1 }
 
 // maxConfig limits the size of a config.json.
 const maxConfig = 16 << 20
 
-// Shape describes a model to a benchmark: its configuration and the pictures that it takes.
-type Shape struct {
-	Name     string `json:"-"`
-	Config   []byte `json:"-"`
-	Family   *model.Family
-	Canvases json.RawMessage `json:"image_grid_pinpoints"`
-	Vision   struct {
-		Width  int `json:"hidden_size"`
-		Side   int `json:"image_size"`
-		Patch  int `json:"patch_size"`
-		Merge  int `json:"spatial_merge_size"`
-		Frames int `json:"temporal_patch_size"`
-	} `json:"vision_config"`
-}
-
-// LoadShape returns the shape with that name, or the shape in a config.json.
-func LoadShape(name string) (*Shape, error) {
-	s := &Shape{Name: name}
-	for _, f := range families.Table {
-		for _, p := range f.Published {
-			if p.Name == name {
-				s.Config = p.Config
-				return s, s.Parse(name)
-			}
-		}
+// ShapeFlag returns the configuration of a value of --shape: nil for the name of a published model,
+// else the text of the config.json with that name.
+func ShapeFlag(name string) (config []byte, err error) {
+	known := restore.Shapes()
+	if slices.Contains(known, name) {
+		return nil, nil
 	}
 	info, err := os.Stat(name)
 	if err != nil || info.IsDir() {
 		return nil, Flagf("shape", "got %q, want %s or a model's config.json%s", name,
-			ShapeNames(AnyShape), DidYouMean(name, strings.Split(ShapeNames(AnyShape), "|")))
+			strings.Join(known, "|"), DidYouMean(name, known))
 	}
-	if info.Size() > maxConfig {
-		return nil, fmt.Errorf("bench: %s: %d bytes, want a config.json of at most %d", name,
-			info.Size(), maxConfig)
-	}
-	if s.Config, err = ReadText(name); err != nil {
+	if config, err = ReadFile(name, maxConfig); err != nil {
 		return nil, err
 	}
-	return s, s.Parse(name)
-}
-
-// Describe binds a model of that shape without real weights; it can only be described.
-func (s *Shape) Describe(o engine.Options) (*engine.Engine, error) {
-	ck, err := checkpoint.FromConfig(s.Name, s.Config)
-	if err != nil {
-		return nil, err
-	}
-	processor, err := s.Processor()
-	if err != nil {
-		return nil, err
-	}
-	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-		if d != tensor.F32 {
-			d = tensor.F16 // the published type, before a plan converts it
-		}
-		return &tensor.Tensor{DType: d, Shape: shape}
-	}
-	return engine.New(ck, o, engine.Hooks{Describe: true, Weights: weights, Processor: processor})
-}
-
-// Parse parses s.Config; file is its name in errors.
-func (s *Shape) Parse(file string) error {
-	if err := json.Unmarshal(s.Config, s); err != nil {
-		return fmt.Errorf("bench: %s: %w", file, err)
-	}
-	v := &s.Vision
-	for _, f := range []struct {
-		name          string
-		value         *int
-		absent, limit int
-	}{
-		{"hidden_size", &v.Width, 1024, 1 << 16}, {"image_size", &v.Side, 336, 1 << 12},
-		{"patch_size", &v.Patch, 14, 1 << 9},
-		{"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16},
-	} {
-		if *f.value == 0 {
-			*f.value = f.absent
-		}
-		if *f.value < 1 || *f.value > f.limit {
-			return fmt.Errorf("bench: %s: vision_config: %s: got %d, want 1 to %d", file, f.name,
-				*f.value, f.limit)
-		}
-	}
-	var err error
-	s.Family, err = families.Of(file, s.Config)
-	return err
-}
-
-// Processor is a picture processor for the shape, for its sizes.
-func (s *Shape) Processor() (imageproc.Processor, error) {
-	v := s.Vision
-	c := map[string]any{
-		"image_processor_type": s.Family.Processors[0].Classes[0],
-		"image_grid_pinpoints": s.Canvases,
-		"patch_size":           v.Patch, "merge_size": v.Merge, "temporal_patch_size": v.Frames,
-	}
-	if s.Family.Across == 0 {
-		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, BenchMaxPatches*v.Patch*v.Patch
-	} else {
-		square := map[string]int{"height": v.Side, "width": v.Side}
-		c["size"], c["crop_size"] = square, square
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	return families.Processor(text)
-}
-
-// BenchMaxPatches limits the size of a benchmark's picture.
-const BenchMaxPatches = 1 << 16
-
-// Picture draws a picture that the model reads without resizing: a square, a square of four tiles,
-// or one with that many patches.
-func (s *Shape) Picture(patches int) (*imageproc.Picture, error) {
-	w, h := s.Family.Across*s.Vision.Side, s.Family.Across*s.Vision.Side
-	if s.Family.Across == 0 {
-		merge := s.Vision.Merge
-		units := patches / (merge * merge)
-		if patches < merge*merge || patches%(merge*merge) != 0 || patches > BenchMaxPatches {
-			return nil, Flagf("patches", "got %d, want a multiple of %d up to %d", patches,
-				merge*merge, BenchMaxPatches)
-		}
-		rows := 1 // the largest divisor up to the root
-		for d := 1; d*d <= units; d++ {
-			if units%d == 0 {
-				rows = d
-			}
-		}
-		if units/rows > 100*rows {
-			return nil, Flagf("patches", "got %d, which makes a picture of %dx%d patches, "+
-				"want a number with closer factors", patches, units/rows*merge, rows*merge)
-		}
-		w, h = units/rows*merge*s.Vision.Patch, rows*merge*s.Vision.Patch
-	}
-	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h), Format: "PNG"}
-	for i := range p.Pix { // colours that change across the picture, with noise
-		x, y := i/3%w, i/3/w
-		p.Pix[i] = byte(255*x*(1+i%3)/(4*w) + 100*y/h + (x*7919+y*104729+i%3*31)%53)
-	}
-	return p, nil
+	return asText(name, config)
 }

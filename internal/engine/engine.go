@@ -159,17 +159,6 @@ func New(ck checkpoint.Bundle, o Options, h Hooks) (*Engine, error) {
 	return newEngine(ck, o, h, nil)
 }
 
-// Check binds ck without reading its weights and returns any error that New would return. It does
-// not close ck.
-func Check(ck checkpoint.Bundle, o Options) error {
-	e, err := New(ck, o, Hooks{Describe: true})
-	if err != nil {
-		return err
-	}
-	e.pool.Close()
-	return nil
-}
-
 // Verify reads the weights of an engine that was opened with Hooks.Describe and returns any error
 // that New would return: a value that is NaN or infinite, or a packed file that does not match its
 // checksums. progress, which may be nil, receives the number of bytes read.

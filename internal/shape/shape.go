@@ -1,0 +1,173 @@
+// Package shape describes models without their weights: the published ones, or any config.json.
+package shape
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/families"
+	"github.com/restore-vlm/restore/internal/tensor"
+)
+
+// Names returns the names of the published models whose family fits.
+func Names(fits func(f *model.Family) bool) (names []string) {
+	for _, f := range families.Table {
+		for _, p := range f.Published {
+			if fits(f) {
+				names = append(names, p.Name)
+			}
+		}
+	}
+	return names
+}
+
+// All fits every family.
+func All(*model.Family) bool { return true }
+
+// OneSquare fits families whose encoder reads one square.
+func OneSquare(f *model.Family) bool { return f.Across == 1 }
+
+// Shape is a model's configuration and the pictures that it takes.
+type Shape struct {
+	Name     string `json:"-"`
+	Config   []byte `json:"-"`
+	Family   *model.Family
+	Canvases json.RawMessage `json:"image_grid_pinpoints"`
+	Vision   struct {
+		Width  int `json:"hidden_size"`
+		Side   int `json:"image_size"`
+		Patch  int `json:"patch_size"`
+		Merge  int `json:"spatial_merge_size"`
+		Frames int `json:"temporal_patch_size"`
+	} `json:"vision_config"`
+}
+
+// New returns the shape of the model with that config.json, whose file errors name; without one,
+// that of the published model with that name.
+func New(name string, config []byte) (*Shape, error) {
+	s := &Shape{Name: name, Config: config}
+	for _, f := range families.Table {
+		for _, p := range f.Published {
+			if config == nil && p.Name == name {
+				s.Config = p.Config
+			}
+		}
+	}
+	if s.Config == nil {
+		return nil, &errs.OptionError{Name: "shape", Got: strconv.Quote(name),
+			Want: "one of " + strings.Join(Names(All), ", ")}
+	}
+	return s, s.parse()
+}
+
+// Describe binds a model of that shape without real weights; it can only be described.
+func (s *Shape) Describe(o engine.Options) (*engine.Engine, error) {
+	ck, err := checkpoint.FromConfig(s.Name, s.Config)
+	if err != nil {
+		return nil, err
+	}
+	processor, err := s.Processor()
+	if err != nil {
+		return nil, err
+	}
+	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+		if d != tensor.F32 {
+			d = tensor.F16 // the published type, before a plan converts it
+		}
+		return &tensor.Tensor{DType: d, Shape: shape}
+	}
+	return engine.New(ck, o, engine.Hooks{Describe: true, Weights: weights, Processor: processor})
+}
+
+// parse reads s.Config.
+func (s *Shape) parse() error {
+	if err := json.Unmarshal(s.Config, s); err != nil {
+		return fmt.Errorf("shape: %s: %w", s.Name, err)
+	}
+	v := &s.Vision
+	for _, f := range []struct {
+		name          string
+		value         *int
+		absent, limit int
+	}{
+		{"hidden_size", &v.Width, 1024, 1 << 16}, {"image_size", &v.Side, 336, 1 << 12},
+		{"patch_size", &v.Patch, 14, 1 << 9},
+		{"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16},
+	} {
+		if *f.value == 0 {
+			*f.value = f.absent
+		}
+		if *f.value < 1 || *f.value > f.limit {
+			return fmt.Errorf("shape: %s: vision_config: %s: got %d, want 1 to %d", s.Name, f.name,
+				*f.value, f.limit)
+		}
+	}
+	var err error
+	s.Family, err = families.Of(s.Name, s.Config)
+	return err
+}
+
+// Processor is a picture processor for the shape, for its sizes.
+func (s *Shape) Processor() (imageproc.Processor, error) {
+	v := s.Vision
+	c := map[string]any{
+		"image_processor_type": s.Family.Processors[0].Classes[0],
+		"image_grid_pinpoints": s.Canvases,
+		"patch_size":           v.Patch, "merge_size": v.Merge, "temporal_patch_size": v.Frames,
+	}
+	if s.Family.Across == 0 {
+		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, MaxPatches*v.Patch*v.Patch
+	} else {
+		square := map[string]int{"height": v.Side, "width": v.Side}
+		c["size"], c["crop_size"] = square, square
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return families.Processor(text)
+}
+
+// MaxPatches limits the size of a picture.
+const MaxPatches = 1 << 16
+
+// Picture draws a picture that the model reads without resizing: a square, a square of four tiles,
+// or one with that many patches.
+func (s *Shape) Picture(patches int) (*imageproc.Picture, error) {
+	w, h := s.Family.Across*s.Vision.Side, s.Family.Across*s.Vision.Side
+	if s.Family.Across == 0 {
+		merge := s.Vision.Merge
+		units := patches / (merge * merge)
+		if patches < merge*merge || patches%(merge*merge) != 0 || patches > MaxPatches {
+			return nil, &errs.OptionError{Name: "patches", Got: strconv.Itoa(patches),
+				Want: fmt.Sprintf("a multiple of %d up to %d", merge*merge, MaxPatches)}
+		}
+		rows := 1 // the largest divisor up to the root
+		for d := 1; d*d <= units; d++ {
+			if units%d == 0 {
+				rows = d
+			}
+		}
+		if units/rows > 100*rows {
+			return nil, &errs.OptionError{Name: "patches", Got: strconv.Itoa(patches),
+				Want: "a number with closer factors",
+				Why: fmt.Sprintf("it makes a picture of %d x %d patches", units/rows*merge,
+					rows*merge)}
+		}
+		w, h = units/rows*merge*s.Vision.Patch, rows*merge*s.Vision.Patch
+	}
+	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h), Format: "PNG"}
+	for i := range p.Pix { // colours that change across the picture, with noise
+		x, y := i/3%w, i/3/w
+		p.Pix[i] = byte(255*x*(1+i%3)/(4*w) + 100*y/h + (x*7919+y*104729+i%3*31)%53)
+	}
+	return p, nil
+}
