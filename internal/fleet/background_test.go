@@ -9,6 +9,7 @@ import (
 
 // Ensure that a worker whose background requests do not end answers the others.
 func TestBackground(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	back := newEcho(4)
 	let := make(chan struct{})

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -30,6 +31,10 @@ const urlEnv = "RESTORE_FLEET_URL"
 
 func TestMain(m *testing.M) {
 	fleettest.Main(map[string]func(){"embedded": beEmbedded, "worker": beWorker})
+	// Tests mostly wait. The flag -parallel sets another number.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
@@ -271,6 +276,7 @@ func TestChaosKilledServer(t *testing.T) {
 
 // Ensure that a worker whose NATS server is away when it begins waits for it.
 func TestWorkerWaits(t *testing.T) {
+	t.Parallel()
 	nodes, url := fleettest.Nodes(t, 1)
 	c, err := Connect(t.Context(), Options{URL: url, Layout: quick, callTime: 2 * time.Second})
 	if err != nil {
@@ -316,7 +322,8 @@ func waitCluster(t testing.TB, url string, l Layout) {
 	var err error
 	if !fleettest.Eventually(func() bool {
 		var c *Conn
-		if c, err = Connect(t.Context(), Options{URL: url, Layout: l}); err == nil {
+		o := Options{URL: url, Layout: l, callTime: 2 * time.Second} // until it has a leader
+		if c, err = Connect(t.Context(), o); err == nil {
 			c.Close()
 		}
 		return err == nil

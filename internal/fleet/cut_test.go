@@ -55,6 +55,7 @@ func TestChaosCutClient(t *testing.T) {
 // Ensure that a request that is on its way to a worker when that ends is given back at once: with
 // this layout the queue itself would give it to another worker only after an hour.
 func TestDrainOnItsWay(t *testing.T) {
+	t.Parallel()
 	nodes, url := fleettest.Nodes(t, 1)
 	w := fleettest.NewCable(t, nodes[0].Port)
 	dial := func(url string) *Conn {

@@ -250,6 +250,7 @@ func answerOf(ctx context.Context, k *Client, r *restore.Request) (*restore.Answ
 
 // Ensure that requests are answered, streamed and counted over a fleet.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(4)
 	w, _ := runWorker(t, connect(t, s, quick), b, "m1")
@@ -298,6 +299,7 @@ func TestFleet(t *testing.T) {
 
 // Ensure that a worker whose context has ended ends without an error, as one that drains.
 func TestEndedBeforeItBegan(t *testing.T) {
+	t.Parallel()
 	w, err := connect(t, natsServer(t), quick).NewWorker(t.Context(), WorkerOptions{Key: "m1",
 		Service: newEcho(1)})
 	if err != nil {
@@ -313,6 +315,7 @@ func TestEndedBeforeItBegan(t *testing.T) {
 // Ensure that a worker that ends finishes the requests that it has begun, and gives back the others
 // at once: with this layout the queue itself would give them to another worker only after an hour.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	c := connect(t, s, Layout{AckWait: time.Hour, Bytes: quick.Bytes})
 	slow := newEcho(1)
@@ -367,6 +370,7 @@ func TestDrain(t *testing.T) {
 // Ensure that a request that one worker after another begins and gives back, because it ends, is
 // answered by the next one: with this layout it would be given up after three attempts.
 func TestDrainAgain(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	l := Layout{AckWait: time.Hour, Bytes: quick.Bytes}
 	good := newEcho(1)
@@ -423,6 +427,7 @@ func (w *watched) AfterFunc(func()) (stop func() bool) {
 // Ensure that an answered request leaves nothing that waits for the end of its context, which may
 // live as long as the program.
 func TestLongContext(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	runWorker(t, connect(t, s, quick), newEcho(1), "m1")
 	k := newClient(t, connect(t, s, quick), ClientOptions{})
@@ -439,6 +444,7 @@ func TestLongContext(t *testing.T) {
 
 // Ensure that a request that nobody waits for is no longer computed.
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	b.takes = time.Minute
@@ -483,6 +489,7 @@ func TestCancel(t *testing.T) {
 // Ensure that all questions about a picture go to one worker, and that another takes them when that
 // one has left.
 func TestAffinity(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	backs := []*echo{newEcho(4), newEcho(4), newEcho(4)}
 	var stops []func()
@@ -532,6 +539,7 @@ func TestAffinity(t *testing.T) {
 
 // Ensure that results of a client with an ID are found by a later one, without being asked again.
 func TestNamed(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(2)
 	runWorker(t, connect(t, s, quick), b, "m1")
@@ -554,6 +562,7 @@ func TestNamed(t *testing.T) {
 // Ensure that the wait for a named request ends with its context, that the request stays in the
 // queue, and that a later client finds its result.
 func TestNamedLeft(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	begun, hold := make(chan struct{}), make(chan struct{})
@@ -595,6 +604,7 @@ func TestNamedLeft(t *testing.T) {
 // Ensure that a model is found by its name or key, and that a worker with another one never
 // takes its requests.
 func TestModels(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	one, two := newEcho(1), newEcho(1)
 	two.info.ID, two.info.Fingerprint = "other", "fp_2"
@@ -630,6 +640,7 @@ func TestModels(t *testing.T) {
 
 // Ensure that a fleet whose answers may differ is refused if Same is set, at the start and later.
 func TestMixed(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	one, two := newEcho(1), newEcho(1)
 	two.info.Fingerprint = "fp_2"
@@ -657,6 +668,7 @@ func TestMixed(t *testing.T) {
 
 // Ensure that a full fleet refuses requests with the time after which to retry.
 func TestFull(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	b.takes = time.Second
@@ -848,6 +860,7 @@ func TestPieces(t *testing.T) {
 
 // Ensure that a full fleet says how long its queue takes.
 func TestRetryAfter(t *testing.T) {
+	t.Parallel()
 	k := &Client{Conn: &Conn{}, o: ClientOptions{Queue: 10}, model: Model{Key: "m1"},
 		members: &Members{byID: map[string]Member{
 			"a": {ID: "a", Key: "m1", Capacity: 2, Rate: 0.5},
@@ -880,6 +893,7 @@ func TestRetryAfter(t *testing.T) {
 // Ensure that after a server was started again all hear of each other as before: who asks of
 // the workers, and the workers, who share out the pictures.
 func TestServerAgain(t *testing.T) {
+	t.Parallel()
 	o := natsserver.Options{Folder: t.TempDir(), Port: fleettest.FreePort(t)}
 	s, err := natsserver.Start(o)
 	if err != nil {
@@ -924,6 +938,7 @@ func TestServerAgain(t *testing.T) {
 // Ensure that an object that arrived torn in the store is stored again by the next client that
 // needs it: it cannot be read, and would be taken as stored for a day.
 func TestTorn(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	c := connect(t, s, quick)
 	k := &Client{Conn: c}

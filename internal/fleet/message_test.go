@@ -48,6 +48,7 @@ func reduction(t *testing.T, object string) *restore.Reduction {
 
 // Ensure that the worker gets a request as the client sends it, without any defaults.
 func TestRequestAsSent(t *testing.T) {
+	t.Parallel()
 	b, k := alone(t)
 	holov := reduction(t, `{"base": "holov", "n_vis": 64, "gamma": 0.25}`)
 	holov.AtMost = true
@@ -108,6 +109,7 @@ func TestRequestAsSent(t *testing.T) {
 
 // Ensure that decoded pixels arrive at the worker.
 func TestPixels(t *testing.T) {
+	t.Parallel()
 	b, k := alone(t)
 	drawn := image.NewNRGBA(image.Rect(0, 0, 3, 2))
 	for i := range drawn.Pix {
@@ -167,6 +169,7 @@ func is[E error](want E) func(error) bool {
 
 // Ensure that a fault of a request arrives at the client with its type, and is not tried again.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	b, k := alone(t)
 	option := &errs.OptionError{Name: "n-vis", Got: "577", Want: "at most 576", Why: "so many",
 		Fault: errs.TooLarge}
@@ -199,6 +202,7 @@ func TestErrors(t *testing.T) {
 
 // Ensure that a request whose error may be its worker's fault is tried again.
 func TestTriedAgain(t *testing.T) {
+	t.Parallel()
 	b, k := alone(t)
 	b.trying = func(string) error {
 		if b.asked.Load() == 1 {
@@ -213,6 +217,7 @@ func TestTriedAgain(t *testing.T) {
 
 // Ensure that a file that is no picture is refused with its place in the request.
 func TestNoPicture(t *testing.T) {
+	t.Parallel()
 	b, k := alone(t)
 	late := func(data []byte, o *restore.PictureOptions) *restore.Picture {
 		return restore.PictureFrom(func(context.Context) ([]byte, error) { return data, nil }, o)
@@ -264,6 +269,7 @@ func TestUnpack(t *testing.T) {
 
 // Ensure that a video, which only a model in the same process takes, is refused.
 func TestVideo(t *testing.T) {
+	t.Parallel()
 	_, k := alone(t)
 	var option *errs.OptionError
 	_, err := k.Submit(t.Context(), &restore.Request{Prompt: "x", Video: new(restore.Video)})
@@ -274,6 +280,7 @@ func TestVideo(t *testing.T) {
 
 // Ensure that a worker whose service does not tell tokens says so.
 func TestNoTokens(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	runWorker(t, connect(t, s, quick), struct{ restore.Service }{b}, "m1")

@@ -58,6 +58,7 @@ func configured(t *testing.T, config string) (port int) {
 // Ensure that the permissions listed in docs/scaling.md are enough, and that a worker without them
 // gets an error at once, not at the time limit of a call.
 func TestPermissions(t *testing.T) {
+	t.Parallel()
 	port := configured(t, `
 authorization {
   users = [
@@ -106,6 +107,7 @@ authorization {
 
 // Ensure that TLS works with a private CA certificate, and is refused without it.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -149,6 +151,7 @@ func TestTLS(t *testing.T) {
 // Ensure that a file of credentials signs in at a server of an operator, that a user whose
 // credentials do not suffice is refused, and that none is.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	pair := func(make func() (nkeys.KeyPair, error)) (k nkeys.KeyPair, public string) {
 		t.Helper()
 		k, err := make()
@@ -224,6 +227,7 @@ func TestCredentials(t *testing.T) {
 // Ensure that a server with a token admits nobody without it, and that a connection survives a
 // restart of the server with another token.
 func TestToken(t *testing.T) {
+	t.Parallel()
 	start := func(port int, token string) (url string, end func()) {
 		t.Helper()
 		s, err := natsserver.Start(natsserver.Options{

@@ -13,6 +13,7 @@ import (
 // Ensure that a stream that nobody reads holds up neither the worker nor other requests, and that
 // its answer is kept whole.
 func TestStreamNobodyReads(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	runWorker(t, connect(t, s, quick), b, "m1")
@@ -40,6 +41,7 @@ func TestStreamNobodyReads(t *testing.T) {
 // Ensure that the times of an answer have everything in them from the arrival of the request on:
 // waiting, loading pictures, and the way to a worker and back.
 func TestTimes(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	b.takes = 30 * time.Millisecond
@@ -66,6 +68,7 @@ func TestTimes(t *testing.T) {
 // Ensure that a request loads its pictures when it has a place in the queue, and not if that is
 // full, and that a failure gives the place back.
 func TestLoadInQueue(t *testing.T) {
+	t.Parallel()
 	s := natsServer(t)
 	b := newEcho(1)
 	runWorker(t, connect(t, s, quick), b, "m1")
