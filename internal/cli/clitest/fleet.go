@@ -3,6 +3,7 @@ package clitest
 import (
 	"bytes"
 	"context"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,7 @@ func (p *Tested) Fleet(
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
+	var all []*exec.Cmd
 	var ends []func()
 	for range workers {
 		cmd := p.Process(append([]string{"worker", "--nats", s.URL(), "--threads", "1"},
@@ -32,18 +34,21 @@ func (p *Tested) Fleet(
 			t.Fatal(err)
 		}
 		logs = append(logs, log)
+		all = append(all, cmd)
 		ends = append(ends, func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("worker: %v: %s", err, log)
 			}
 		})
 	}
 	stop = func() {
+		for _, cmd := range all {
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		}
 		for _, end := range ends {
 			end()
 		}
-		ends = nil
+		all, ends = nil, nil
 	}
 	t.Cleanup(stop)
 	for range 300 {
