@@ -241,7 +241,7 @@ func TestCachesChangeNothing(t *testing.T) {
 		}
 		for n, p := range again.Report.Images {
 			want, last := FromPrefix, n == len(again.Report.Images)-1
-			if r.Reduce.ReadsText() || last && tail < leastRead {
+			if r.Reduce.ReadsText() || last && tail < e.leastRead {
 				want = FromFeatures
 			}
 			if p.Cache != want {

@@ -4,30 +4,50 @@
 
 package kernel
 
-// amxStripQ4 is an amxStrip of weights in Q4.
+// amxPairs multiplies tiles·16 rows of x with steps units and adds the products to the accumulators c of one strip, or sets them if first is not 0. It unpacks the first packed units from the weights at w. Meanwhile it prefetches memory from next to end; with soon also while it unpacks, because no step may follow.
 //
 //go:noescape
-func amxStripQ4(config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w *byte, packed int, next uintptr, end uintptr, soon int)
+func amxPairs(config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w *byte, packed int, next uintptr, end uintptr, soon int)
 
-// amxStripQ4M is an amxStrip of weights in Q4M.
+// amxScalesQ4 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets.
 //
 //go:noescape
-func amxStripQ4M(config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w *byte, packed int, next uintptr, end uintptr, soon int)
+func amxScalesQ4(params *byte, scales *float32, w *byte, blocks int)
 
-// amxStripQ8 is an amxStrip of weights in Q8.
+// amxBytesQ4 is an amxSpans of weights in Q4.
 //
 //go:noescape
-func amxStripQ8(config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w *byte, packed int, next uintptr, end uintptr, soon int)
+func amxBytesQ4(config *byte, x *byte, stride int, units *byte, c *float32, sums *float32, w *byte, params *byte, scales *float32, rows *float32, nextRows int, pairs int, steps int, first int, next uintptr, end uintptr, soon int, at *byte, span int)
 
-// amxStripPairs is an amxStrip of weights in BF16Dot.
+// amxScalesQ4M sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets.
 //
 //go:noescape
-func amxStripPairs(config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w *byte, packed int, next uintptr, end uintptr, soon int)
+func amxScalesQ4M(params *byte, scales *float32, w *byte, blocks int)
+
+// amxBytesQ4M is an amxSpans of weights in Q4M.
+//
+//go:noescape
+func amxBytesQ4M(config *byte, x *byte, stride int, units *byte, c *float32, sums *float32, w *byte, params *byte, scales *float32, rows *float32, nextRows int, pairs int, steps int, first int, next uintptr, end uintptr, soon int, at *byte, span int)
+
+// amxScalesQ8 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets.
+//
+//go:noescape
+func amxScalesQ8(params *byte, scales *float32, w *byte, blocks int)
+
+// amxBytesQ8 is an amxSpans of weights in Q8.
+//
+//go:noescape
+func amxBytesQ8(config *byte, x *byte, stride int, units *byte, c *float32, sums *float32, w *byte, params *byte, scales *float32, rows *float32, nextRows int, pairs int, steps int, first int, next uintptr, end uintptr, soon int, at *byte, span int)
 
 // amxRow rounds 32·steps elements to bfloat16; each 32 go to a tile of their own, 2 KiB apart.
 //
 //go:noescape
 func amxRow(dst *byte, x *float32, steps int)
+
+// amxRowBytes rounds 64·steps elements to int8, with the scale max|x|/127 that it stores; each 64 go to a tile of their own, 2 KiB apart. A scale is at least 1e-30/127, and not finite if an element is not.
+//
+//go:noescape
+func amxRowBytes(dst *byte, x *float32, steps int, scale *float32)
 
 // amxStore is dst[i·ldd+j] = c[i,j] + bias[j] for up to 16 rows of strips of 32 columns.
 //
@@ -38,3 +58,8 @@ func amxStore(dst *float32, ldd int, c *float32, size int, strips int, rows int,
 //
 //go:noescape
 func tileLoopAMX(config *byte, data *byte, n int)
+
+// tileLoopBytesAMX runs n rounds of four independent TDPBSSD of whole tiles, whose operands are at data.
+//
+//go:noescape
+func tileLoopBytesAMX(config *byte, data *byte, n int)

@@ -14,8 +14,11 @@ func Layout() string { return "panels of 32 and pairs of 64" }
 // WorkBytes returns the scratch memory of a product of m rows with a weight of k columns in format
 // f, for all threads. It is kept for the next product.
 func WorkBytes(f Format, m, k int) int64 {
-	if computing().tiled(f, m) {
-		return 2 * int64(m+31) * int64(k+31) // plus two huge pages per thread
+	if computing().tiled(f, m) { // plus two huge pages per thread
+		if f == BF16Dot {
+			return 2 * int64(m+31) * int64(k+31)
+		}
+		return int64(m+31) * int64(k+127)
 	}
 	switch f {
 	case Q8, Q4, Q4M, IQ4:

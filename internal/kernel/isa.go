@@ -59,7 +59,7 @@ func (s isa) strips() bool {
 }
 
 // leastTiled is the fewest rows for which tiles of AMX are faster than vectors, by format.
-var leastTiled = [...]int{Q8: 28, Q4: 12, Q4M: 12, IQ4: 28, BF16Dot: 8, Q12: math.MaxInt}
+var leastTiled = [...]int{Q8: 19, Q4: 19, Q4M: 19, IQ4: 19, BF16Dot: 8, Q12: math.MaxInt}
 
 // tiled reports whether tiles of AMX are faster than vectors for m rows with weights in f.
 func (s isa) tiled(f Format, m int) bool {

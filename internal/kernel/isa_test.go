@@ -28,7 +28,7 @@ var (
 		IQ4: "1 rows, 32 rows|blocks",
 	}
 	amxPlans = map[Format]string{
-		Q8: "1 rows|turns, 3 rows, 8 rows|wide, 28 rows", Q4: "1 rows|turns, 3 rows",
+		Q8: "1 rows|turns, 3 rows, 8 rows|wide, 19 rows", Q4: "1 rows|turns, 3 rows",
 		Q4M: "1 rows|turns, 3 rows",
 	}
 )

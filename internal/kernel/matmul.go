@@ -22,10 +22,9 @@ import "fmt"
 // on threads nor on the other rows. Results below the normal range may be zero. With a weight in
 // Q12, amd64's assembly rounds them to int16 in blocks of 128; sums within a block are exact.
 //
-// AMX tiles (from 8 rows on with BF16Dot, 12 with 4 bits, 28 with Q8) round x and the weights of
-// these formats to bfloat16; a weight is scaled first and halves are rounded away from zero.
-// The result is closer to the exact product than with 8 bits of x, and it differs in bits from a
-// product of fewer rows.
+// AMX tiles (from 8 rows on with BF16Dot, 19 with the others) round x in spans of 256 instead, and
+// the weights to int8 with one scale for a column's span; Q8 and Q4 stay exact where the blocks'
+// scales agree. The result differs in bits from a product of fewer rows.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {

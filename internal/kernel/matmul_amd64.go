@@ -40,10 +40,10 @@ func smallRows(level implementation) int {
 	return 16
 }
 
-// fewRows: of the packed weights, only BF16Dot is summed in another order by tiles.
+// fewRows: tiles round other spans or add in another order.
 func fewRows(f Format) int {
 	switch {
-	case f == BF16Dot && choice() == implAMX:
+	case f.packed() && computing().tiled(f, anyRows):
 		return leastTiled[f] - 1
 	case f.packed():
 		return anyRows

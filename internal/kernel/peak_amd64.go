@@ -30,7 +30,7 @@ func fmaLoop(rounds int) {
 func dotPerRound() int {
 	switch {
 	case choice() == implAMX:
-		return tilePerRound
+		return 2 * tilePerRound
 	case computing().vnni:
 		return 12 * 64
 	case choice() == implAVXVNNI:
@@ -44,7 +44,7 @@ func dotPerRound() int {
 func dotLoop(rounds int) {
 	switch {
 	case choice() == implAMX:
-		tileLoop(rounds)
+		tileLoopBytesAMX(&tileConfig[0], &tileData[0], max(1, rounds/tileRounds))
 	case computing().vnni:
 		dotLoopVNNI(rounds)
 	case choice() == implAVXVNNI:
@@ -100,7 +100,7 @@ func bf16PerRound() int {
 
 func bf16Loop(rounds int) {
 	if choice() == implAMX {
-		tileLoop(rounds)
+		tileLoopAMX(&tileConfig[0], &tileData[0], max(1, rounds/tileRounds))
 		return
 	}
 	if computing().bf16 {
@@ -110,14 +110,13 @@ func bf16Loop(rounds int) {
 	fmaLoop(rounds)
 }
 
-// tilePerRound is the number of multiply-adds that count for one round of tileLoop. Tiles do far
-// more per round than the other loops, so tileLoop divides its rounds by tileRounds.
+// tilePerRound is the number of multiply-adds that count for one round of bfloat16 tiles, half of
+// those in int8. Tiles do far more per round than the other loops, so their rounds are divided by
+// tileRounds.
 const (
-	tilePerRound = tileRows * tileRows * tileK * 4 / tileRounds
+	tilePerRound = tileRows * tileRows * 32 * 4 / tileRounds
 	tileRounds   = 32
 )
-
-func tileLoop(rounds int) { tileLoopAMX(&tileConfig[0], &tileData[0], max(1, rounds/tileRounds)) }
 
 // tileData is four tiles of bfloat16 between -2 and 2.
 var tileData = func() (d [4 * tileBytes]byte) {

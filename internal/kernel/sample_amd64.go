@@ -74,20 +74,23 @@ func microStrips(f Format) (loop func(), ops int) {
 	}, calls * 2 * stripRows * quantPanel / 2 * stripBlocks * quantBlock
 }
 
+// microTiles multiplies one block of a strip, again and again.
 func microTiles(f Format, m int) (loop func(), ops int) {
-	const depth = microDepth / tileK
-	tiles := min(8, (m+tileRows-1)/tileRows)
-	run, w := amxStrips[f], alignedFloats(depth*tileK*pairsPanel/2)
-	x := make([]byte, (tiles+1)/2*2*depth*tileBytes+tilePage)
-	x = x[-uintptr(unsafe.Pointer(&x[0]))%tilePage:]
-	s := new(tileScratch)
-	s.reserve(tiles)
+	m = min(m, 8*tileRows)
+	t := &tileProduct{m: m, w: &Matrix{Format: f, N: stripWidth, K: microDepth}}
+	t.prepare(make([]float32, m*microDepth))
+	t.w.Data = make([]byte, t.w.Bytes())
+	for pair := range t.pairs {
+		t.round(pair)
+	}
+	c := tileBlock{tileProduct: t, tileScratch: new(tileScratch), pairs: t.pairs, begin: 1}
+	c.reserve(2 * t.pairs)
+	c.c = c.tileScratch.c
 	return func() {
 		for range microCalls {
-			run(&tileConfig[0], &x[0], tiles, depth, s.units, s.c, 1,
-				(*byte)(unsafe.Pointer(&w[0])), depth, 0, 0, 0)
+			c.multiply()
 		}
-	}, microCalls * 2 * tiles * tileRows * stripWidth * microDepth
+	}, microCalls * 2 * 2 * t.pairs * tileRows * stripWidth * microDepth
 }
 
 func microPairs(on isa, m int) (loop func(), ops int) {

@@ -1,57 +1,43 @@
 package main
 
-import (
-	"fmt"
-	"math"
-)
-
-// The AMX kernels multiply bfloat16. A strip is 32 columns of a weight. A unit is 32 of K of a
-// strip, unpacked as two tiles of [16 pairs of K][16 columns][2], 1 KiB each. Tiles 0 to 3 are
+// The AMX kernels multiply weights strip by strip. A strip is 32 columns of a weight. A unit is a
+// part of it, unpacked as two tiles of 16 columns, 1 KiB each: 32 of K in bfloat16, as [16 pairs of
+// K][16 columns][2], or 64 of K in int8, as [16 groups of K][16 columns][4]. Tiles 0 to 3 are
 // accumulators, 4 and 5 hold x, 6 and 7 the unit.
 const (
 	tileBytes = 1024
 	unitBytes = 2 * tileBytes
 )
 
-// An unpacker turns the stored form of a strip into units while the previous unit is multiplied
-// with the first rows. Vector instructions run in parallel with tile instructions if there are few
-// of them between two tile instructions. BX points at the weights of a unit, R10 at the unit.
-type unpacker struct {
-	name, doc string
-	bytes     int // of weights per unit
-	lines     int // prefetched in a step that does not unpack; more make tiles wait for memory
-	setup     func(a *asm)
-	quarter   func(a *asm, i int) // unpacks a quarter of a unit
-}
-
 func amx(a *asm) {
-	fmt.Fprintln(&a.text)
-	for i := range 8 { // words 1, 1, 3, 3 ...: the odd ones are not used
-		fmt.Fprintf(&a.text, "DATA upperWords<>+%d(SB)/8, $0x%04x%04x%04x%04x\n", 8*i, 4*i+3, 4*i+3,
-			4*i+1, 4*i+1)
-	}
-	fmt.Fprint(&a.text, "GLOBL upperWords<>(SB), RODATA|NOPTR, $64\n\n")
-	for i := range 16 {
-		fmt.Fprintf(&a.text, "DATA values4<>+%d(SB)/4, $0x%08x\n", 4*i,
-			math.Float32bits(float32(i-8)))
-	}
-	fmt.Fprint(&a.text, "GLOBL values4<>(SB), RODATA|NOPTR, $64\n\n")
-	for i := range 16 {
-		fmt.Fprintf(&a.text, "DATA values4m<>+%d(SB)/4, $0x%08x\n", 4*i,
-			math.Float32bits(float32(i)))
-	}
-	fmt.Fprint(&a.text, "GLOBL values4m<>(SB), RODATA|NOPTR, $64\n")
-	for _, u := range []unpacker{unpack4(q4), unpack4(q4m), unpack8(), unpackPairs()} {
-		amxStrip(a, u)
+	amxPairs(a)
+	for _, u := range []byteUnpacker{bytes4(q4), bytes4(q4m), bytes8()} {
+		amxScales(a, u)
+		amxBytes(a, u)
 	}
 	amxRow(a)
+	amxRowBytes(a)
 	amxStore(a)
-	amxPeak(a)
+	amxPeak(a, "tileLoopAMX", "TDPBF16PS", a.tileDotBF16)
+	amxPeak(a, "tileLoopBytesAMX", "TDPBSSD", a.tileDotBytes)
 }
 
-// amxStrip is the product of all rows of x with part of a strip.
-func amxStrip(a *asm, u unpacker) {
-	a.fn("amxStrip"+u.name, "is an amxStrip of weights in "+u.doc+".",
+// Stored weights of bfloat16: bytes of a unit, and the lines that are prefetched in a step that
+// does not unpack; more make tiles wait for memory.
+const (
+	pairsUnit  = 16 * pairsRow
+	pairsLines = 6
+)
+
+// amxPairs is the product of all rows of x with part of a strip. It unpacks a unit while the
+// previous one is multiplied with the first rows: vector instructions run in parallel with tile
+// instructions if there are few of them between two tile instructions. BX points at the weights of
+// a unit, R10 at the unit.
+func amxPairs(a *asm) {
+	a.fn("amxPairs", "multiplies tiles·16 rows of x with steps units and adds the products to the "+
+		"accumulators c of one strip, or sets them if first is not 0. It unpacks the first packed "+
+		"units from the weights at w. Meanwhile it prefetches memory from next to end; with soon "+
+		"also while it unpacks, because no step may follow.",
 		"config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w "+
 			"*byte, packed int, next uintptr, end uintptr, soon int")
 	a.load("w", "BX")
@@ -59,7 +45,6 @@ func amxStrip(a *asm, u unpacker) {
 	a.load("packed", "R11")
 	a.load("next", "R13")
 	a.load("end", "R12")
-	u.setup(a)
 	a.load("config", "AX")
 	a.tileConfig("AX")
 	a.op("MOVQ $64, R8")
@@ -72,27 +57,27 @@ func amxStrip(a *asm, u unpacker) {
 	a.op("CMPQ R9, $2")
 	a.op("JLT single")
 	startRows(a, "Pair", 2)
-	multiplyRows(a, u, "Pair", 2)
+	multiplyRows(a, "Pair", 2)
 	a.op("SUBQ $2, R9")
 	a.op("JMP pair")
 	a.label("single")
 	a.op("TESTQ R9, R9")
 	a.op("JEQ release")
 	startRows(a, "Single", 1)
-	multiplyRows(a, u, "Single", 1)
+	multiplyRows(a, "Single", 1)
 	a.label("release")
 	a.tileRelease()
 	a.ret()
 	a.label("unpack")
 	for i := range 4 {
-		u.quarter(a, i)
+		unpackPairs(a, i)
 	}
-	prefetchUnit(a, u, "First")
+	prefetchUnit(a, "First")
 	a.op("CMPQ R9, $2")
 	a.op("JLT unpackSingle")
-	unpackRows(a, u, "Pair", 2)
+	unpackRows(a, "Pair", 2)
 	a.label("unpackSingle")
-	unpackRows(a, u, "Single", 1)
+	unpackRows(a, "Single", 1)
 }
 
 // startRows initialises the accumulators of n tiles of rows.
@@ -113,14 +98,14 @@ func startRows(a *asm, site string, n int) {
 }
 
 // multiplyRows multiplies n tiles of rows with the units from DI on.
-func multiplyRows(a *asm, u unpacker, site string, n int) {
+func multiplyRows(a *asm, site string, n int) {
 	a.label("multiply" + site)
 	a.op("CMPQ R13, R12")
 	a.op("JCC prefetched%s", site)
-	for line := range u.lines {
+	for line := range pairsLines {
 		a.op("PREFETCHT1 %d(R13)", 64*line)
 	}
-	a.op("ADDQ $%d, R13", 64*u.lines)
+	a.op("ADDQ $%d, R13", 64*pairsLines)
 	a.label("prefetched" + site)
 	step(a, n, func(int) {})
 	a.op("DECQ CX")
@@ -138,27 +123,27 @@ func multiplyRows(a *asm, u unpacker, site string, n int) {
 
 // unpackRows is multiplyRows, but also unpacks each unit one step before its use. multiplyRows
 // computes the last units.
-func unpackRows(a *asm, u unpacker, site string, n int) {
+func unpackRows(a *asm, site string, n int) {
 	startRows(a, "Unpack"+site, n)
 	a.op("DECQ R11")
 	a.op("JEQ multiply%s", site)
-	a.op("ADDQ $%d, BX", u.bytes)
+	a.op("ADDQ $%d, BX", pairsUnit)
 	a.op("ADDQ $%d, R10", unitBytes)
-	prefetchUnit(a, u, "Unpack"+site)
-	step(a, n, func(i int) { u.quarter(a, i) })
+	prefetchUnit(a, "Unpack"+site)
+	step(a, n, func(i int) { unpackPairs(a, i) })
 	a.op("DECQ CX")
 	a.op("JMP loopUnpack%s", site)
 }
 
 // prefetchUnit prefetches the bytes of one unit if soon is set, that is, if units are prefetched
 // while others are unpacked.
-func prefetchUnit(a *asm, u unpacker, site string) {
+func prefetchUnit(a *asm, site string) {
 	a.op("CMPQ soon+%d(FP), $0", a.offset["soon"])
 	a.op("JEQ later%s", site)
-	for line := 0; line < u.bytes; line += 64 {
+	for line := 0; line < pairsUnit; line += 64 {
 		a.op("PREFETCHT1 %d(R13)", line)
 	}
-	a.op("ADDQ $%d, R13", u.bytes)
+	a.op("ADDQ $%d, R13", pairsUnit)
 	a.label("later" + site)
 }
 
@@ -190,134 +175,13 @@ func step(a *asm, n int, between func(quarter int)) {
 	a.op("ADDQ $%d, DI", unitBytes)
 }
 
-// broadcast fills register i with 32 bits.
-func broadcast(a *asm, bits uint32, i int) {
-	a.op("MOVL $0x%08x, AX", bits)
-	a.op("VMOVD AX, X%d", i)
-	a.op("VPBROADCASTD X%d, Z%d", i, i)
-}
-
-// Registers of an unpacker. 0 to 15 belong to one part, and so do 16 to 19, the scales of the
-// strip's two halves. Those from 20 on keep their values.
-const (
-	zScale = 16
-	zRound = 20 // half of the last bit of bfloat16
-	zWords = 21 // indices that move the upper word of every 32 bits to the lower
-	zTable = 22
-)
-
-func unpackConstants(a *asm) {
-	broadcast(a, 0x8000, zRound)
-	a.op("VMOVDQU32 upperWords<>(SB), Z%d", zWords)
-	a.op("MOVL $0x55555555, AX")
-	a.op("KMOVD AX, K1")
-}
-
-// pairWords rounds the float32 in registers lo and hi to bfloat16, halves away from zero, and
-// stores them as pairs.
-func pairWords(a *asm, lo, hi, off int) {
-	a.op("VPADDD Z%d, Z%d, Z%d", zRound, lo, lo)
-	a.op("VPADDD Z%d, Z%d, Z%d", zRound, hi, hi)
-	a.op("VPERMW Z%d, Z%d, K1, Z%d", lo, zWords, hi)
-	a.op("VMOVDQU32 Z%d, %d(R10)", hi, off)
-}
-
-// unpack4 unpacks two of K from every byte: a quarter is 8 of K.
-func unpack4(q nibbles) unpacker {
-	name, values := "Q4", "values4"
-	if q.min {
-		name, values = "Q4M", "values4m"
-	}
-	return unpacker{
-		name: name, doc: name, bytes: q.size, lines: 2,
-		setup: func(a *asm) {
-			unpackConstants(a)
-			a.op("VMOVUPS %s<>(SB), Z%d", values, zTable)
-		},
-		quarter: func(a *asm, i int) {
-			for h := range 2 {
-				const x = 8
-				scale, minimum := zScale+h, zScale+2+h
-				if i == 0 {
-					a.op("VCVTPH2PS %d(BX), Z%d", 32*h, scale)
-					if q.min {
-						a.op("VCVTPH2PS %d(BX), Z%d", 64+32*h, minimum)
-					}
-				}
-				a.op("VMOVDQU32 %d(BX), Z%d", q.head+128*i+64*h, x)
-				for row, shifts := range [4][2]int{{0, 8}, {16, 24}, {4, 12}, {20, 28}} {
-					for j, s := range shifts {
-						t, from := 2*(row%2)+j, x
-						if s > 0 {
-							a.op("VPSRLD $%d, Z%d, Z%d", s, x, t)
-							from = t
-						}
-						a.op("VPERMPS Z%d, Z%d, Z%d", zTable, from, t)
-						if q.min {
-							a.op("VFMADD213PS Z%d, Z%d, Z%d", minimum, scale, t)
-						} else {
-							a.op("VMULPS Z%d, Z%d, Z%d", scale, t, t)
-						}
-					}
-					pairWords(a, 2*(row%2), 2*(row%2)+1, 256*i+64*row+tileBytes*h)
-				}
-			}
-		},
-	}
-}
-
-// unpack8 turns a byte b into the float 32768+b by putting it into the mantissa. The multiply-add
-// with the scale also subtracts the scale times 32768+128, exactly.
-func unpack8() unpacker {
-	const zMask, zExponent, zOffset = zTable, zTable + 1, zTable + 2
-	return unpacker{
-		name: "Q8", doc: "Q8", bytes: q8Block, lines: 3,
-		setup: func(a *asm) {
-			unpackConstants(a)
-			broadcast(a, 0xff00, zMask)
-			broadcast(a, math.Float32bits(32768), zExponent)
-			broadcast(a, math.Float32bits(-32768-128), zOffset)
-		},
-		quarter: func(a *asm, i int) {
-			for group := 2 * i; group < 2*i+2; group++ {
-				for h := range 2 {
-					const x = 8
-					scale, offset := zScale+h, zScale+2+h
-					if group == 0 {
-						a.op("VCVTPH2PS %d(BX), Z%d", 32*h, scale)
-						a.op("VMULPS Z%d, Z%d, Z%d", scale, zOffset, offset)
-					}
-					a.op("VMOVDQU32 %d(BX), Z%d", 64+128*group+64*h, x)
-					a.op("VPSLLD $8, Z%d, Z0", x)
-					a.op("VMOVDQA64 Z%d, Z1", x)
-					a.op("VPSRLD $8, Z%d, Z2", x)
-					a.op("VPSRLD $16, Z%d, Z3", x)
-					for t := range 4 {
-						// t&mask | exponent
-						a.op("VPTERNLOGD $0xea, Z%d, Z%d, Z%d", zExponent, zMask, t)
-						a.op("VFMADD213PS Z%d, Z%d, Z%d", offset, scale, t)
-					}
-					pairWords(a, 0, 1, 128*group+tileBytes*h)
-					pairWords(a, 2, 3, 128*group+64+tileBytes*h)
-				}
-			}
-		},
-	}
-}
-
-// unpackPairs copies 32 columns of a panel of 64.
-func unpackPairs() unpacker {
-	return unpacker{
-		name: "Pairs", doc: "BF16Dot", bytes: 16 * pairsRow, lines: 6,
-		setup: func(*asm) {},
-		quarter: func(a *asm, i int) {
-			for row := 4 * i; row < 4*i+4; row++ {
-				for h := range 2 {
-					a.op("VMOVDQU32 %d(BX), Z%d", pairsRow*row+64*h, h)
-					a.op("VMOVDQU32 Z%d, %d(R10)", h, 64*row+tileBytes*h)
-				}
-			}
-		},
+// unpackPairs copies a quarter of a unit from a panel of 64 columns.
+func unpackPairs(a *asm, i int) {
+	for row := 4 * i; row < 4*i+4; row++ {
+		for h := range 2 {
+			a.op("VMOVDQU32 %d(BX), Z%d", pairsRow*row+64*h, h)
+			a.op("VMOVDQU32 Z%d, %d(R10)", h, 64*row+tileBytes*h)
+		}
 	}
 }
 
@@ -378,8 +242,8 @@ func amxStore(a *asm) {
 
 // amxPeak multiplies tiles that stay in registers. Their values matter: multiplying zeros is
 // faster, because less switches in the processor.
-func amxPeak(a *asm) {
-	a.fn("tileLoopAMX", "runs n rounds of four independent TDPBF16PS of whole tiles, whose "+
+func amxPeak(a *asm, name, instruction string, dot func(w, x, acc int)) {
+	a.fn(name, "runs n rounds of four independent "+instruction+" of whole tiles, whose "+
 		"operands are at data.", "config *byte, data *byte, n int")
 	a.load("config", "AX")
 	a.tileConfig("AX")
@@ -392,7 +256,7 @@ func amxPeak(a *asm) {
 	}
 	a.label("loop")
 	for i := range 4 {
-		a.tileDotBF16(6+i%2, 4+i/2, i)
+		dot(6+i%2, 4+i/2, i)
 	}
 	a.op("DECQ CX")
 	a.op("JNE loop")

@@ -75,6 +75,12 @@ func tileDotBF16Code(w, x, acc int) []byte {
 	return append(vex(vexF3, 0x5c, acc, 0, x, w), byte(3<<6|acc&7<<3|x&7))
 }
 
+// tileDotBytesCode encodes: add to acc [rows, 16] int32 the products of x [rows, 64] and w [16
+// groups, 16 columns, 4], all int8.
+func tileDotBytesCode(w, x, acc int) []byte {
+	return append(vex(vexF2, 0x5e, acc, 0, x, w), byte(3<<6|acc&7<<3|x&7))
+}
+
 func tileConfigCode(base string) []byte {
 	return append(vex(vexNone, 0x49, 0, 0, gprs[base], 0), byte(gprs[base]&7))
 }
@@ -100,6 +106,10 @@ func (a *asm) tileZero(tile int) { a.bytes(tileZeroCode(tile), fmt.Sprintf("TILE
 
 func (a *asm) tileDotBF16(w, x, acc int) {
 	a.bytes(tileDotBF16Code(w, x, acc), fmt.Sprintf("TDPBF16PS T%d, T%d, T%d", w, x, acc))
+}
+
+func (a *asm) tileDotBytes(w, x, acc int) {
+	a.bytes(tileDotBytesCode(w, x, acc), fmt.Sprintf("TDPBSSD T%d, T%d, T%d", w, x, acc))
 }
 
 // tileConfig loads the tile shapes from the 64 bytes at base, which must not be SP, BP, R12 or R13.
