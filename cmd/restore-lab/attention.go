@@ -10,17 +10,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/seam"
 )
 
 // attentionOptions are the flags of `restore-lab attention`.
 type attentionOptions struct {
 	model    cli.ModelFlags
 	question cli.QuestionFlags
+	shape    string
 	base     string
 	nVis     int
 	gamma    float64
@@ -36,14 +39,20 @@ func newAttention(a *cli.App) *cobra.Command {
 		Short: "Plot how much attention visual tokens receive in each layer",
 		Long: `Read a question about pictures with all tokens, reduced, and reduced with RESTORE, and show the share of attention that visual rows receive in
 each layer of the decoder (the paper's Figures 2 and 5). The share is a mean over heads: once with the visual rows as queries, once with the text rows
-after the picture. The reduced pictures are read with renumbered positions and with original positions, each with and without RESTORE.`,
+after the picture. The reduced pictures are read with renumbered positions and with original positions, each with and without RESTORE.
+--shape makes random weights in memory: their attention follows the number of rows and sizes, and says nothing about what a trained model looks at.`,
 		Example: `  restore-lab attention --image cat.jpg -p "What is there?" --out attention.svg
-  restore-lab attention -m DIR --image cat.jpg -p "What is there?" --base divprune --n-vis 128 --json`,
+  restore-lab attention -m DIR --image cat.jpg -p "What is there?" --base divprune --n-vis 128 --json
+  restore-lab attention --shape config.json --image cat.jpg -p "What is there?"`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.model.Add(fs)
+	fs.StringVar(&o.shape, "shape", "",
+		"random weights in the `shape` of a published model or a config.json")
+	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
+	cli.ShowDefault(fs, "shape", "none")
 	o.question.AddImages(fs, "")
 	o.question.AddPrompt(fs, "")
 	fs.StringVar(&o.base, "base", "holov",
@@ -63,6 +72,9 @@ after the picture. The reduced pictures are read with renumbered positions and w
 		}
 		if strings.TrimSpace(o.question.Prompt) == "" {
 			return cli.Usagef("attention: no --prompt, want a question about the picture")
+		}
+		if o.shape != "" && cmd.Flags().Changed("model") {
+			return cli.Flagf("shape", "got %s together with --model, want one of them", o.shape)
 		}
 		if o.base == "none" {
 			return cli.Flagf("base", "got none, want a method to compare with all tokens, %s",
@@ -124,7 +136,8 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err := o.question.Check(); err != nil {
 		return err
 	}
-	outs := a.Outputs(slices.Concat(cli.InputPaths(o.question.Inputs()), o.model.Paths())...)
+	outs := a.Outputs(slices.Concat(cli.InputPaths(o.question.Inputs()), o.model.Paths(),
+		[]string{o.shape})...)
 	defer outs.Discard()
 	file, err := outs.Open("out", o.out)
 	if err != nil {
@@ -134,7 +147,7 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err != nil {
 		return err
 	}
-	m, err := openEngine(ctx, a, &o.model)
+	m, err := o.open(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -174,6 +187,19 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 		return err
 	}
 	return writePlot(file, attentionPanels(runs))
+}
+
+// open opens the model, or makes random weights in a shape.
+func (o *attentionOptions) open(ctx context.Context, a *cli.App) (*engine.Engine, error) {
+	if o.shape == "" {
+		return openEngine(ctx, a, &o.model)
+	}
+	mo, end, err := o.model.Options(a)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return randomEngine(o.shape, o.model.Threads, seam.Options(mo))
 }
 
 // writeAttention prints a table for each kind of query, in percent: one line per layer, one column

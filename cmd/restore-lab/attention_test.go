@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // Ensure that the table, the JSON and the plot of attention have all five runs in every layer, and
@@ -75,5 +76,44 @@ func TestAttention(t *testing.T) {
 		"577"); r.Code != cli.ExitUsage ||
 		!strings.Contains(r.Err, "n-vis: got 577, want at most 576") {
 		t.Errorf("exit %d, stderr %q", r.Code, r.Err)
+	}
+}
+
+// Ensure that random weights have the layers of their shape, that attention to visual rows is a
+// share, less of it without most of the rows, and that a shape excludes a model.
+func TestAttentionOfShape(t *testing.T) {
+	dir := t.TempDir()
+	pic := filepath.Join(dir, "scene.png")
+	if r := commandLine("scene", "--seed", "7", "-o", pic); r.Code != cli.ExitOK {
+		t.Fatal(r.Err)
+	}
+	config := strings.NewReplacer(`"vocab_size": 320`, `"vocab_size": 1000`, "318", "998",
+		`"num_hidden_layers": 2`, `"num_hidden_layers": 5`).Replace(tinyLLaVA)
+	shape := clitest.Written(t, "config.json", config)
+	args := []string{"attention", "--image", pic, "-p", "How many?", "--n-vis", "4", "--json",
+		"--shape"}
+	r := commandLine(append(args, shape)...)
+	var j attentionJSON
+	if err := json.Unmarshal([]byte(r.Out), &j); r.Code != cli.ExitOK || err != nil {
+		t.Fatalf("exit %d, %v, stderr %q, %q", r.Code, err, r.Err, r.Out)
+	}
+	all, pruned := j.Runs[0].Share, j.Runs[2].Share
+	if len(all.Text) != 5 || len(all.Visual) != 5 || len(pruned.Text) != 5 {
+		t.Fatalf("%d, %d and %d layers, want 5", len(all.Text), len(all.Visual), len(pruned.Text))
+	}
+	for layer, share := range all.Text {
+		if less := pruned.Text[layer]; !(0 < less && less < share && share < 1) {
+			t.Errorf("layer %d: shares %v of 16 rows and %v of 4, want 0 < 4 rows < 16 rows < 1",
+				layer, share, less)
+		}
+	}
+	for want, more := range map[string][]string{
+		"--shape: got llava-1.5-7b together with --model": {"llava-1.5-7b", "-m", dir},
+		`--shape: got "llava-2", want`:                    {"llava-2"},
+	} {
+		if r := commandLine(append(args, more...)...); r.Code != cli.ExitUsage ||
+			!strings.Contains(r.Err, want) {
+			t.Errorf("%v: exit %d, stderr %q, want %q", more, r.Code, r.Err, want)
+		}
 	}
 }

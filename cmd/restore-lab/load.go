@@ -285,16 +285,16 @@ func (o *loadOptions) open(a *cli.App, log *slog.Logger) (*restore.Model, error)
 	if o.shape == "" {
 		return o.engine.Model.Opened(context.Background(), mo)
 	}
-	e, err := o.random(seam.Options(mo))
+	e, err := randomEngine(o.shape, o.engine.Model.Threads, seam.Options(mo))
 	if err != nil {
 		return nil, err
 	}
 	return seam.Model(e, mo).(*restore.Model), nil
 }
 
-// random makes a model of a shape.
-func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
-	s, err := loadShape(o.shape)
+// randomEngine makes a model of a shape with random weights, which answers nonsense.
+func randomEngine(name string, threads int, eo engine.Options) (*engine.Engine, error) {
+	s, err := loadShape(name)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (o *loadOptions) random(eo engine.Options) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := kernel.NewPool(o.engine.Model.Threads)
+	pool := kernel.NewPool(threads)
 	defer pool.Close()
 	maker := newWeightMaker(pool)
 	e, err := engine.New(ck, eo, engine.Hooks{Weights: maker.make, Processor: processor})
