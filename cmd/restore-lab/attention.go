@@ -186,7 +186,7 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err != nil {
 		return err
 	}
-	return writePlot(file, attentionPanels(runs))
+	return writePlot(file, "", attentionPanels(runs))
 }
 
 // open opens the model, or makes random weights in a shape.

@@ -392,7 +392,8 @@ func (o *evalOptions) compare(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	return soFar(ctx, table.Pictures, n, "pictures", writePlot(plot, evalPanels(table)))
+	return soFar(ctx, table.Pictures, n, "pictures", writePlot(plot, evalCaption,
+		evalPanels(table)))
 }
 
 // settings returns the settings to compare, and those that the model cannot honour.
@@ -414,7 +415,13 @@ func (o *evalOptions) settings(
 	return use, refused, nil
 }
 
-// form is the index of a setting's form: alone, with RESTORE, with covered anchors.
+// evalForms are the lines of a method in a plot.
+var evalForms = []chart.Series{
+	{Name: "alone", Style: 11}, {Name: "+ RESTORE", Style: 0},
+	{Name: "+ RESTORE, covered anchors", Style: 1, Dashed: true},
+}
+
+// form is the index of a setting's line.
 func form(s compare.Setting) int {
 	switch {
 	case s.Covered:
@@ -425,42 +432,34 @@ func form(s compare.Setting) int {
 	return 0
 }
 
-// evalPanels plots the accuracy that methods keep, by budget, with one panel for each form.
+// evalCaption is above the plot of evalPanels.
+const evalCaption = "Accuracy kept, in percent of the unreduced model's, against visual tokens. " +
+	"The distance between the lines of a method is what RESTORE gains over it."
+
+// evalPanels plots the accuracy that is kept, by budget, with one panel for each method.
 func evalPanels(t *compare.Table) []chart.Panel {
-	panels := []chart.Panel{
-		{Title: "alone"}, {Title: "+ RESTORE"}, {Title: "+ RESTORE, covered anchors"},
+	var panels []chart.Panel
+	low, high := math.Inf(1), math.Inf(-1)
+	var ticks []float64
+	for _, r := range t.Rows {
+		low, high = min(low, r.Keeps), max(high, r.Keeps)
+		if !slices.Contains(ticks, float64(r.NVis)) {
+			ticks = append(ticks, float64(r.NVis))
+		}
+		i := slices.IndexFunc(panels, func(p chart.Panel) bool { return p.Title == r.Base })
+		if i < 0 {
+			i = len(panels)
+			panels = append(panels, chart.Panel{
+				Title: r.Base, LogX: true, Series: slices.Clone(evalForms),
+			})
+		}
+		s := &panels[i].Series[form(r.Setting)]
+		s.X, s.Y = append(s.X, float64(r.NVis)), append(s.Y, r.Keeps)
 	}
 	for i := range panels {
 		p := &panels[i]
-		p.X, p.Y, p.LogX = "visual tokens", "kept of the unreduced accuracy (%)", true
-		styles := map[string]int{}
-		var lines []*chart.Series
-		for _, r := range t.Rows {
-			if !slices.Contains(p.Ticks, float64(r.NVis)) {
-				p.Ticks = append(p.Ticks, float64(r.NVis))
-			}
-			if _, ok := styles[r.Base]; !ok {
-				styles[r.Base] = len(styles)
-				lines = append(lines, &chart.Series{
-					Name: r.Base, Style: styles[r.Base], Dashed: len(styles) > chart.Colours,
-				})
-			}
-			if s := lines[styles[r.Base]]; form(r.Setting) == i {
-				s.X, s.Y = append(s.X, float64(r.NVis)), append(s.Y, r.Keeps)
-			}
-		}
-		for _, s := range lines {
-			if len(s.X) > 0 {
-				p.Series = append(p.Series, *s)
-			}
-		}
-	}
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, r := range t.Rows {
-		low, high = min(low, r.Keeps), max(high, r.Keeps)
-	}
-	for i := range panels {
-		panels[i].Low, panels[i].High = low, high
+		p.Ticks, p.Low, p.High = ticks, low, high
+		p.Series = slices.DeleteFunc(p.Series, func(s chart.Series) bool { return len(s.X) == 0 })
 	}
 	return panels
 }

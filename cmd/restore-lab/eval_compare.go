@@ -119,7 +119,7 @@ func (o *compareOptions) run(a *cli.App, folders []string) error {
 	if err != nil {
 		return err
 	}
-	return writePlot(file, retainedPanels(c))
+	return writePlot(file, "", retainedPanels(c))
 }
 
 // splits prints accuracies on the questions that a method answers, and on the others.

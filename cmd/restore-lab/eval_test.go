@@ -100,9 +100,16 @@ func TestEvalAll(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(plot)
-	if err != nil || !strings.Contains(string(b), "+ RESTORE") ||
-		!strings.Contains(string(b), "divprune") {
-		t.Errorf("plot: %v", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{ // once in the legend; one panel for each method
+		">alone<": 1, ">+ RESTORE<": 1, ">+ RESTORE, covered anchors<": 1, ">holov<": 1,
+		">divprune<": 1, ">mmtok<": 1,
+	} {
+		if got := strings.Count(string(b), text); got != want {
+			t.Errorf("plot: %q %d times, want %d", text, got, want)
+		}
 	}
 	for want, args := range map[string][]string{
 		"--n-vis: several budgets, got 64,32, want one, or --all":  {"--n-vis", "64,32"},

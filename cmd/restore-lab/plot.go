@@ -17,8 +17,8 @@ func checkPlot(flag, path string) error {
 	return nil
 }
 
-// writePlot draws panels side by side, with a legend to the right, into the file f, which may be
-// nil.
-func writePlot(f *cli.OutputFile, panels []chart.Panel) error {
-	return f.Write(func(w io.Writer) error { return chart.Draw(w, "", panels) })
+// writePlot draws panels with a caption above and a legend to the right into the file f, which may
+// be nil.
+func writePlot(f *cli.OutputFile, caption string, panels []chart.Panel) error {
+	return f.Write(func(w io.Writer) error { return chart.Draw(w, caption, panels) })
 }

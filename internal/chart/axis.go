@@ -22,9 +22,9 @@ func (a *axis) at(v float64) float64 {
 }
 
 // axes are the axes of a panel at (left, top).
-func (p *Panel) axes(left, top float64) (x, y axis) {
-	x = axis{from: left + marginLeft, to: left + panelWidth - marginRight, log: p.LogX}
-	y = axis{from: top + panelHeight - marginBottom, to: top + marginTop}
+func (p *Panel) axes(sh sheet, left, top float64) (x, y axis) {
+	x = axis{from: left + sh.left, to: left + sh.width - marginRight, log: p.LogX}
+	y = axis{from: top + sh.height - sh.bottom, to: top + marginTop}
 	x.low, x.high = math.Inf(1), math.Inf(-1)
 	y.low, y.high = math.Inf(1), math.Inf(-1)
 	if p.Low < p.High {

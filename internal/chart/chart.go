@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Panel is one of several plots that are drawn side by side with one legend.
+// Panel is one of several plots that are drawn with one legend.
 type Panel struct {
 	Title, X, Y string
 	Ticks       []float64 // on the x axis
@@ -36,39 +36,58 @@ var palette = []string{
 // Colours is how many series differ by colour.
 var Colours = len(palette)
 
-// Sizes of a plot, in CSS pixels. The axes lie inside of a panel's margins.
+// Sizes of a plot, in CSS pixels.
 const (
-	panelWidth, panelHeight       = 440.0, 370.0
-	marginLeft, marginRight       = 62.0, 14.0
-	marginTop, marginBottom       = 30.0, 48.0
+	marginRight, marginTop        = 14.0, 30.0
 	pad                           = 10.0
 	legendLine, legendSample      = 19.0, 30.0
 	labelSize, tickSize, textSize = 14.0, 12.0, 12.0
 	lineHeight                    = 1.5 * labelSize
 )
 
-// Draw draws panels side by side with a caption above and a legend to the right.
+// sheet is how panels are arranged: panels in a row, the size of one, and the margins of its axes.
+type sheet struct{ columns, width, height, left, bottom float64 }
+
+// manyPanels is how many panels are drawn side by side; more are drawn small, in several rows.
+const manyPanels = 4
+
+func arrange(panels int) sheet {
+	if panels > manyPanels {
+		return sheet{columns: 5, width: 230, height: 190, left: 40, bottom: 28}
+	}
+	return sheet{columns: float64(panels), width: 440, height: 370, left: 62, bottom: 48}
+}
+
+// at returns the upper left corner of panel i.
+func (s sheet) at(i int) (left, top float64) {
+	return s.width * float64(i%int(s.columns)), s.height * float64(i/int(s.columns))
+}
+
+// Draw draws panels with a caption above and a legend to the right. Four panels are side by side;
+// more are small, in rows of five, and without titles of their axes, which the caption gives.
 func Draw(w io.Writer, caption string, panels []Panel) error {
 	for i := range panels {
 		if err := panels[i].check(); err != nil {
 			return err
 		}
 	}
-	names := entries(panels)
-	plots := panelWidth * float64(len(panels))
+	names, sh := entries(panels), arrange(len(panels))
+	plots := sh.width * sh.columns
 	width := plots + legendWidth(names)
 	lines := wrap(caption, width-2*pad)
 	top := lineHeight * float64(len(lines))
 	if top > 0 {
 		top += pad
 	}
-	height := top + max(panelHeight, legendLine*float64(len(names))+2*pad)
+	_, last := sh.at(len(panels) - 1)
+	height := top + max(last+sh.height, legendLine*float64(len(names))+2*pad)
 	d := newDrawing(width, height)
 	for i, line := range lines {
 		d.text(label{x: pad, y: lineHeight * float64(i+1), size: labelSize}, line)
 	}
 	for i := range panels {
-		d.panel(&panels[i], panelWidth*float64(i), top)
+		left, down := sh.at(i)
+		d.panel(&panels[i], sh, left, top+down)
 	}
 	for i, s := range names {
 		y := top + marginTop + legendLine*float64(i)

@@ -92,6 +92,28 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// Ensure that many panels are small and in rows of five: by hand, the axes of the second row's
+// second panel begin 230 + 40 to the right and end 190 + 30 below the top.
+func TestDrawMany(t *testing.T) {
+	many := make([]Panel, 7)
+	for i := range many {
+		many[i] = Panel{Title: string(rune('a' + i)), X: "tokens", Series: []Series{
+			{Name: "one", X: []float64{1, 2}, Y: []float64{0, 1}},
+		}}
+	}
+	s := drawn(t, func(w io.Writer) error { return Draw(w, "", many) })
+	if want := "M270.0 352.0L446.0 220.0"; !slices.Contains(s.paths(), want) {
+		t.Errorf("got paths %q, want %q", s.paths(), want)
+	}
+	if s.Height != 380 || s.Width < 1150 || s.Width > 1250 {
+		t.Errorf("%v x %v, want two rows of 190 and five columns of 230 with a legend", s.Width,
+			s.Height)
+	}
+	if all := s.texts(); !slices.Contains(all, "g") || slices.Contains(all, "tokens") {
+		t.Errorf("got texts %q, want each panel's title and no title of an axis", all)
+	}
+}
+
 func TestCaption(t *testing.T) {
 	bare := drawn(t, func(w io.Writer) error { return Draw(w, "", two) })
 	long := strings.TrimSpace(strings.Repeat("what was measured ", 20))

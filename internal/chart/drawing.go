@@ -69,8 +69,8 @@ func (d *drawing) line(x1, y1, x2, y2 float64, stroke string) {
 }
 
 // panel draws a panel whose upper left corner is (left, top).
-func (d *drawing) panel(p *Panel, left, top float64) {
-	x, y := p.axes(left, top)
+func (d *drawing) panel(p *Panel, sh sheet, left, top float64) {
+	x, y := p.axes(sh, left, top)
 	for _, v := range x.ticks {
 		d.line(x.at(v), y.from+4, x.at(v), y.to, "#ddd")
 		at := label{x: x.at(v), y: y.from + 18, size: tickSize, anchor: "middle"}
@@ -84,10 +84,12 @@ func (d *drawing) panel(p *Panel, left, top float64) {
 	d.line(x.from, y.from, x.from, y.to, "#000")
 	middle := (x.from + x.to) / 2
 	d.text(label{x: middle, y: top + 18, size: labelSize, anchor: "middle"}, p.Title)
-	d.text(label{x: middle, y: y.from + 38, size: labelSize, anchor: "middle"}, p.X)
-	side := label{x: left + 16, y: (y.from + y.to) / 2, size: labelSize, anchor: "middle"}
-	side.upright = true
-	d.text(side, p.Y)
+	if sh.columns <= manyPanels {
+		d.text(label{x: middle, y: y.from + 38, size: labelSize, anchor: "middle"}, p.X)
+		side := label{x: left + 16, y: (y.from + y.to) / 2, size: labelSize, anchor: "middle"}
+		side.upright = true
+		d.text(side, p.Y)
+	}
 	for _, s := range p.Series {
 		d.series(s, x, y)
 	}
