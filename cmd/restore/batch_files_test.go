@@ -268,8 +268,8 @@ func TestBatchFlags(t *testing.T) {
 		"threads": "deterministic", "parallel": "deterministic",
 		"memory": "a refusal is no answer", "kv-mb": "a refusal is no answer",
 		"cache-mb": "speed only", "cache-dir": "speed only",
-		"cache-dir-mb": "speed only", "presets": "preset",
-		"media-path": "pictures have hashes", "fetch-timeout": "a refusal is no answer",
+		"cache-dir-mb": "speed only",
+		"media-path":   "pictures have hashes", "fetch-timeout": "a refusal is no answer",
 	}
 	o := new(batchOptions)
 	fs := pflag.NewFlagSet("batch", pflag.ContinueOnError)

@@ -138,7 +138,7 @@ func TestEncodingOfModel(t *testing.T) {
 // Ensure that a mark in a file of keys is not part of the first key.
 func TestEncodingOfKeys(t *testing.T) {
 	file := clitest.Written(t, "keys", clitest.BOM+"secret # of a test\n")
-	s := startServer(t, "--api-key-file", file)
+	s := startServer(t, "--api-key", "@"+file)
 	req, err := http.NewRequest(http.MethodGet, s.url+"/v1/models", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -153,8 +153,8 @@ func TestEncodingOfKeys(t *testing.T) {
 		t.Errorf("got %s with the key", resp.Status)
 	}
 	bad := clitest.Written(t, "keys", "secr\xe9t\n")
-	if r := commandLine("serve", "--api-key-file", bad); r.Code == cli.ExitOK ||
-		!strings.Contains(r.Err, "--api-key-file: "+bad+": is not UTF-8: got 0xe9 at byte 4") {
+	if r := commandLine("serve", "--api-key", "@"+bad); r.Code == cli.ExitOK ||
+		!strings.Contains(r.Err, "--api-key: "+bad+": is not UTF-8: got 0xe9 at byte 4") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -17,8 +17,8 @@ import (
 // further names of the model.
 type harnessFlags struct {
 	detail  string
-	one     []string
-	file    string
+	given   []string // values of --preset
+	aliases []string
 	presets []*api.Preset
 }
 
@@ -26,43 +26,54 @@ func (o *harnessFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.detail, "detail", "none",
 		"what a picture's detail means; budget: low is 1/18 of its tokens, high 1/3, original all")
 	cli.ShowChoices(fs, "detail", "none", "budget")
-	fs.StringArrayVar(&o.one, "preset", nil,
-		"a further name of the model with defaults of its own, `NAME={...}`: fields of restore, "+
-			"and temperature, top_p, top_k, min_p, max_tokens, seed, system; may be repeated")
-	fs.StringVar(&o.file, "presets", "", "`file` with a JSON object of presets")
+	fs.StringArrayVar(&o.given, "preset", nil,
+		"a further name of the model, `NAME` or NAME={...} with defaults of its own: fields of "+
+			"restore, and temperature, top_p, top_k, min_p, max_tokens, seed, system; @FILE is a "+
+			"file with a JSON object of them; may be repeated")
 }
 
-// check reads the presets, those of the file first, in the order of their names.
+// check reads the presets, those of a file in the order of their names.
 func (o *harnessFlags) check() error {
 	if o.detail != "none" && o.detail != "budget" {
 		return cli.NotOneOf("detail", o.detail, []string{"none", "budget"})
 	}
-	o.presets = nil
-	if o.file != "" {
-		data, err := cli.ReadText(o.file)
-		if err != nil {
-			return fmt.Errorf("--presets: %w", err)
-		}
-		var all map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(data), &all); err != nil {
-			return cli.Flagf("presets", "%s: %w, want a JSON object of presets", o.file, err)
-		}
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			p, err := api.ParsePreset(name, all[name])
-			if err != nil {
-				return cli.Flagf("presets", "%s: %w", o.file, err)
+	o.aliases, o.presets = nil, nil
+	for _, text := range o.given {
+		file, isFile := strings.CutPrefix(text, "@")
+		name, object, has := strings.Cut(text, "=")
+		switch {
+		case isFile:
+			if err := o.read(file); err != nil {
+				return err
 			}
-			o.presets = append(o.presets, p)
-		}
-	}
-	for _, text := range o.one {
-		name, object, ok := strings.Cut(text, "=")
-		if !ok {
-			return cli.Flagf("preset", "got %q, want NAME={...}", text)
+			continue
+		case !has && strings.TrimSpace(name) != "":
+			o.aliases = append(o.aliases, name)
+			continue
 		}
 		p, err := api.ParsePreset(name, []byte(object))
 		if err != nil {
 			return cli.Flagf("preset", "%w", err)
+		}
+		o.presets = append(o.presets, p)
+	}
+	return nil
+}
+
+// read adds the presets in a file.
+func (o *harnessFlags) read(file string) error {
+	data, err := cli.ReadText(file)
+	if err != nil {
+		return fmt.Errorf("--preset: %w", err)
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return cli.Flagf("preset", "%s: %w, want a JSON object of presets", file, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		p, err := api.ParsePreset(name, all[name])
+		if err != nil {
+			return cli.Flagf("preset", "%s: %w", file, err)
 		}
 		o.presets = append(o.presets, p)
 	}

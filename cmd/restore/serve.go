@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,23 +36,19 @@ type serveOptions struct {
 	answering answeringFlags
 	nats      cli.NatsFlags
 	jobs      jobFlags
-	aliases   []string
 
 	host           string
 	port           int
 	keys           []string
-	keyFile        string
-	noKey          bool
 	isolation      string
 	cors, hosts    []string
-	cert, certKey  string
+	cert           []string // its file, and its key's
 	maxBody        int
-	header, read   time.Duration
+	read           time.Duration
 	request, drain time.Duration
 	ping           time.Duration
-	metrics, page  bool
+	disabled       []string
 	format         string
-	prompts        bool
 }
 
 // answeringFlags say how requests are answered.
@@ -91,22 +89,20 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	o.answering.add(fs)
 	o.answering.AddQueue(fs)
 	o.nats.Add(fs, "let the workers at this address answer", true)
-	fs.StringSliceVar(&o.aliases, "alias", nil, "more `names` for the model, separated by commas")
 	fs.StringVar(&o.host, "host", "127.0.0.1", "listen at this `address`")
 	fs.IntVar(&o.port, "port", 8642, "listen at this `port`; 0 takes a free one")
 	fs.StringSliceVar(&o.keys, "api-key", nil,
-		"accepted `keys`, separated by commas; each request must have one of them")
-	fs.StringVar(&o.keyFile, "api-key-file", "", "`file` with one key per line; # begins a comment")
-	fs.BoolVar(&o.noKey, "allow-no-key", false, "serve beyond this machine without a key")
+		"accepted `keys`, separated by commas; each request must have one of them. @FILE is a "+
+			"file with one key per line, # begins a comment; none serves "+
+			"other machines without a key")
 	fs.StringVar(&o.isolation, "cache-isolation", "off",
 		"share caches only among requests with the same key")
 	cli.ShowChoices(fs, "cache-isolation", "off", "key")
 	fs.IntVar(&o.maxBody, "max-body-mb", 64, "a request's body has at most `N` MB")
 	o.jobs.add(fs)
-	fs.DurationVar(&o.header, "read-header-timeout", 10*time.Second,
-		"`time` limit for the head of a request to arrive")
 	fs.DurationVar(&o.read, "read-timeout", time.Minute,
-		"`time` limit for the body of a request to arrive, each sixth of it with 2 kB a second")
+		"`time` limit for the body of a request to arrive, each sixth of it with 2 kB a second; "+
+			"for its head at most 10s")
 	fs.DurationVar(&o.request, "request-timeout", 10*time.Minute,
 		"`time` limit for answering a request")
 	fs.DurationVar(&o.drain, "drain-timeout", 30*time.Second,
@@ -120,17 +116,24 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	for _, name := range []string{"cors-origins", "allowed-hosts"} {
 		cli.ShowDefault(fs, name, "loopback")
 	}
-	fs.StringVar(&o.cert, "tls-cert", "",
-		"serve HTTPS with the certificate in this `file`, read again when it changes")
-	fs.StringVar(&o.certKey, "tls-key", "", "`file` with the certificate's key")
-	fs.BoolVar(&o.metrics, "metrics", true, "serve /metrics for Prometheus")
-	fs.BoolVar(&o.page, "page", true, "serve the page at /")
-	fs.StringVar(&o.format, "log-format", "text", "format of the log")
-	cli.ShowChoices(fs, "log-format", "text", "json")
-	fs.BoolVar(&o.prompts, "log-prompts", false, "also log questions and answers")
+	fs.StringSliceVar(&o.cert, "tls", nil,
+		"serve HTTPS with `CERT,KEY`: the files of the certificate and of its key, read again "+
+			"when they change")
+	fs.StringSliceVar(&o.disabled, "disable", nil,
+		"do not serve these, separated by commas: the page at /, /metrics for Prometheus")
+	cli.ShowChoices(fs, "disable", routes...)
+	fs.StringVar(&o.format, "log-format", "text",
+		"format of the log; with prompts it has questions and answers too")
+	cli.ShowChoices(fs, "log-format", logFormats...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
+
+// routes are what --disable takes, logFormats what --log-format takes.
+var (
+	routes     = []string{"page", "metrics"}
+	logFormats = []string{"text", "json", "text+prompts", "json+prompts"}
+)
 
 // add declares the flags.
 func (o *answeringFlags) add(fs *pflag.FlagSet) {
@@ -203,7 +206,8 @@ func (o *answeringFlags) settings(loader *media.Loader) (api.Settings, error) {
 		Sampling: o.sampling, MaxTokens: o.maxTokens,
 		Reduction: reduction,
 		Exact:     cli.OnCommandLine(o.Flags.Lookup("n-vis")),
-		Presets:   o.harness.presets, DetailBudget: o.harness.detail == "budget",
+		Aliases:   o.harness.aliases, Presets: o.harness.presets,
+		DetailBudget: o.harness.detail == "budget",
 		Pictures: restore.PictureOptions{MaxPixels: int64(o.maxPixels),
 			MaxBytes: int64(o.maxImage) * cli.MB, IgnoreEXIF: !o.exif},
 		MaxImages: o.maxImages, Media: loader,
@@ -282,15 +286,19 @@ func (o *serveOptions) check() error {
 		return cli.Flagf("max-body-mb", "out of range, got %d, want 1 to %d", o.maxBody, 1<<20)
 	case o.isolation != "off" && o.isolation != "key":
 		return cli.NotOneOf("cache-isolation", o.isolation, []string{"off", "key"})
-	case (o.cert == "") != (o.certKey == ""):
-		return cli.Flagf("tls-cert", "got %q with --tls-key %q, want both or neither", o.cert,
-			o.certKey)
-	case o.format != "text" && o.format != "json":
-		return cli.NotOneOf("log-format", o.format, []string{"text", "json"})
+	case len(o.cert) != 0 && len(o.cert) != 2:
+		return cli.Flagf("tls", "got %q, want the files CERT,KEY", strings.Join(o.cert, ","))
+	case !slices.Contains(logFormats, o.format):
+		return cli.NotOneOf("log-format", o.format, logFormats)
+	}
+	for _, route := range o.disabled {
+		if !slices.Contains(routes, route) {
+			return cli.NotOneOf("disable", route, routes)
+		}
 	}
 	for name, d := range map[string]time.Duration{
-		"read-header-timeout": o.header, "read-timeout": o.read,
-		"request-timeout": o.request, "drain-timeout": o.drain, "sse-ping": o.ping} {
+		"read-timeout": o.read, "request-timeout": o.request, "drain-timeout": o.drain,
+		"sse-ping": o.ping} {
 		if d < 0 {
 			return cli.Flagf(name, "out of range, got %v, want 0 or more", d)
 		}
@@ -305,54 +313,68 @@ func (o *serveOptions) check() error {
 			return cli.Flagf("allowed-hosts", "%w", err)
 		}
 	}
-	for _, key := range o.keys {
-		if strings.TrimSpace(key) == "" {
-			return cli.Flagf("api-key", "got an empty key, want none or keys separated by commas")
-		}
+	o.host = strings.TrimSuffix(strings.TrimPrefix(o.host, "["), "]")
+	return o.checkKeys()
+}
+
+// checkKeys reads the files among the keys, and refuses a port that others can reach without a key.
+func (o *serveOptions) checkKeys() error {
+	if slices.Equal(o.keys, []string{"none"}) {
+		o.keys = nil
+		return nil
 	}
 	if len(o.keys) == 0 && cli.OnCommandLine(o.answering.Flags.Lookup("api-key")) {
 		return cli.Flagf("api-key", "got no key, want one or more separated by commas")
 	}
-	if err := o.readKeys(); err != nil {
-		return err
+	var keys []string
+	for _, key := range o.keys {
+		file, isFile := strings.CutPrefix(key, "@")
+		switch {
+		case strings.TrimSpace(key) == "":
+			return cli.Flagf("api-key", "got an empty key, want none or keys separated by commas")
+		case key == "none":
+			return cli.Flagf("api-key", "got none together with other keys, want one of both")
+		case !isFile:
+			keys = append(keys, key)
+			continue
+		}
+		lines, err := readKeys(file)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, lines...)
 	}
-	o.host = strings.TrimSuffix(strings.TrimPrefix(o.host, "["), "]")
-	if len(o.keys) == 0 && !o.noKey && !server.IsLoopback(o.host) {
+	if o.keys = keys; len(keys) == 0 && !server.IsLoopback(o.host) {
 		return cli.Flagf("host", "got %s, which others can reach, without a key, want "+
-			"--api-key, --api-key-file or --allow-no-key", o.host)
+			"--api-key KEY, --api-key @FILE or --api-key none", o.host)
 	}
 	return nil
 }
 
-// readKeys adds the keys of --api-key-file.
-func (o *serveOptions) readKeys() error {
-	if o.keyFile == "" {
-		return nil
-	}
-	data, err := cli.ReadText(o.keyFile)
+// readKeys returns the keys in a file, of which each line has one.
+func readKeys(file string) (keys []string, err error) {
+	data, err := cli.ReadText(file)
 	if err != nil {
-		return fmt.Errorf("--api-key-file: %w", err)
+		return nil, fmt.Errorf("--api-key: %w", err)
 	}
-	before := len(o.keys)
 	lines := bufio.NewScanner(strings.NewReader(string(data)))
 	for lines.Scan() {
 		if key, _, _ := strings.Cut(lines.Text(), "#"); strings.TrimSpace(key) != "" {
-			o.keys = append(o.keys, strings.TrimSpace(key))
+			keys = append(keys, strings.TrimSpace(key))
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("--api-key-file: %s: %w", o.keyFile, err)
+		return nil, fmt.Errorf("--api-key: %s: %w", file, err)
 	}
-	if len(o.keys) == before {
-		return cli.Flagf("api-key-file", "%s: got no key, want at least one line with a key",
-			o.keyFile)
+	if len(keys) == 0 {
+		return nil, cli.Flagf("api-key", "%s: got no key, want at least one line with a key", file)
 	}
-	return nil
+	return keys, nil
 }
 
 // logger writes one line per request, as text or JSON.
 func logger(format string, w io.Writer) *slog.Logger {
-	if format == "json" {
+	if strings.HasPrefix(format, "json") {
 		return slog.New(slog.NewJSONHandler(w, nil))
 	}
 	return slog.New(slog.NewTextHandler(w, nil))
@@ -416,16 +438,15 @@ func (o *serveOptions) run(ctx context.Context, a *cli.App) error {
 func (s *running) listen() (err error) {
 	so := s.options(s.log)
 	s.scheme = "http"
-	if s.cert != "" {
+	if len(s.cert) > 0 {
 		s.scheme = "https"
-		if so.Certificate, err = server.OpenCertificate(s.cert, s.certKey, s.log); err != nil {
-			return cli.Flagf("tls-cert", "%w", err)
+		if so.Certificate, err = server.OpenCertificate(s.cert[0], s.cert[1], s.log); err != nil {
+			return cli.Flagf("tls", "%w", err)
 		}
 	}
 	if s.settings, err = s.answering.settings(s.loader); err != nil {
 		return err
 	}
-	s.settings.Aliases = s.aliases
 	at := net.JoinHostPort(s.host, strconv.Itoa(s.port))
 	if s.listener, err = net.Listen("tcp", at); err != nil {
 		return fmt.Errorf("cannot listen at %s: %w", at, err)
@@ -492,6 +513,9 @@ func (s *running) wait(ctx context.Context, end func(), done <-chan error) error
 	}
 }
 
+// headTime is the most time in which the head of a request arrives, also without --read-timeout.
+const headTime = 10 * time.Second
+
 // options are the options of the server.
 func (o *serveOptions) options(log *slog.Logger) server.Options {
 	return server.Options{
@@ -499,9 +523,12 @@ func (o *serveOptions) options(log *slog.Logger) server.Options {
 		Keys: o.keys, IsolateKeys: o.isolation == "key", Loopback: server.IsLoopback(o.host),
 		Origins: o.cors, AllowedHosts: o.hosts,
 		MaxBodyBytes:      int64(o.maxBody) * cli.MB,
-		ReadHeaderTimeout: o.header, ReadTimeout: o.read, RequestTimeout: o.request,
+		ReadHeaderTimeout: cmp.Or(min(o.read, headTime), headTime),
+		ReadTimeout:       o.read, RequestTimeout: o.request,
 		DrainTimeout: o.drain, Ping: o.ping,
-		NoMetrics: !o.metrics, NoPage: !o.page, LogPrompts: o.prompts, Log: log,
+		NoMetrics:  slices.Contains(o.disabled, "metrics"),
+		NoPage:     slices.Contains(o.disabled, "page"),
+		LogPrompts: strings.HasSuffix(o.format, "+prompts"), Log: log,
 	}
 }
 

@@ -215,32 +215,34 @@ func TestServeTalk(t *testing.T) {
 // Ensure that flags that cannot be honoured are refused before a model is loaded.
 func TestServeFlags(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--allow-no-key":                     {"serve", "--host", "0.0.0.0"},
-		"--api-key-file":                     {"serve", "--host", "::"},
-		"--api-key: got no key":              {"serve", "--api-key", ""},
-		"--port: out of range":               {"serve", "--port", "70000"},
-		"--parallel: out of":                 {"serve", "--parallel", "257"},
-		"--queue: out of":                    {"serve", "--queue", "-1"},
-		"--cache-isolation":                  {"serve", "--cache-isolation", "salt"},
-		"--log-format":                       {"serve", "--log-format", "xml"},
-		"--top-p":                            {"serve", "--top-p", "0"},
-		"--media-path":                       {"serve", "--media-path", "/nowhere/at/all"},
-		"--allowed-media":                    {"serve", "--allowed-media-domains", "http://a/"},
-		"--drain-timeout":                    {"serve", "--drain-timeout", "-1s"},
-		"--cors-origins: got":                {"serve", "--cors-origins", "http://a,app.example"},
-		"want https://a":                     {"serve", "--cors-origins", "https://a:443"},
-		"--allowed-hosts: got":               {"serve", "--allowed-hosts", "https://api.example.com"},
-		"--tls-cert: got":                    {"serve", "--tls-key", "key.pem"},
-		"--tls-cert: /nowhere: no such file": {"serve", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"},
-		"--cache-dir":                        {"serve", "--port", "0", "--cache-dir", "/dev/null/cache"},
-		"--cache-dir-mb: out":                {"serve", "--cache-dir", t.TempDir(), "--cache-dir-mb", "0"},
-		"--cache-dir-mb: has":                {"serve", "--cache-dir-mb", "5"},
-		"--memory: got \"12\"":               {"serve", "--memory", "12"},
-		"--memory: got \"lots\"":             {"serve", "--memory", "lots"},
-		"--gamma":                            {"serve", "--gamma", "2"},
-		`--server: got "a"`:                  {"run", "--server", "a", "-p", "?"},
-		"--quant: has no":                    {"run", "--server", "http://a", "-p", "?", "--quant", "q4"},
-		"without --server":                   {"run", "--api-key", "a", "-p", "?"},
+		"--api-key none":                    {"serve", "--host", "0.0.0.0"},
+		"--api-key @FILE":                   {"serve", "--host", "::"},
+		"got none together with other keys": {"serve", "--api-key", "none,a"},
+		`--disable: got "pages"`:            {"serve", "--disable", "page,pages"},
+		"--api-key: got no key":             {"serve", "--api-key", ""},
+		"--port: out of range":              {"serve", "--port", "70000"},
+		"--parallel: out of":                {"serve", "--parallel", "257"},
+		"--queue: out of":                   {"serve", "--queue", "-1"},
+		"--cache-isolation":                 {"serve", "--cache-isolation", "salt"},
+		"--log-format":                      {"serve", "--log-format", "xml"},
+		"--top-p":                           {"serve", "--top-p", "0"},
+		"--media-path":                      {"serve", "--media-path", "/nowhere/at/all"},
+		"--allowed-media":                   {"serve", "--allowed-media-domains", "http://a/"},
+		"--drain-timeout":                   {"serve", "--drain-timeout", "-1s"},
+		"--cors-origins: got":               {"serve", "--cors-origins", "http://a,app.example"},
+		"want https://a":                    {"serve", "--cors-origins", "https://a:443"},
+		"--allowed-hosts: got":              {"serve", "--allowed-hosts", "https://api.example.com"},
+		`--tls: got "key.pem"`:              {"serve", "--tls", "key.pem"},
+		"--tls: /nowhere: no such file":     {"serve", "--tls", "/nowhere,/nowhere"},
+		"--cache-dir":                       {"serve", "--port", "0", "--cache-dir", "/dev/null/cache"},
+		"--cache-dir-mb: out":               {"serve", "--cache-dir", t.TempDir(), "--cache-dir-mb", "0"},
+		"--cache-dir-mb: has":               {"serve", "--cache-dir-mb", "5"},
+		"--memory: got \"12\"":              {"serve", "--memory", "12"},
+		"--memory: got \"lots\"":            {"serve", "--memory", "lots"},
+		"--gamma":                           {"serve", "--gamma", "2"},
+		`--server: got "a"`:                 {"run", "--server", "a", "-p", "?"},
+		"--quant: has no":                   {"run", "--server", "http://a", "-p", "?", "--quant", "q4"},
+		"without --server":                  {"run", "--api-key", "a", "-p", "?"},
 	} {
 		if args[0] == "serve" { // a model that is missing is found later
 			args = append(args, "-m", filepath.Join(t.TempDir(), "missing"))
@@ -248,6 +250,34 @@ func TestServeFlags(t *testing.T) {
 		if r := commandLine(args...); r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) ||
 			r.Out != "" {
 			t.Errorf("%v: exit %d, %q, want %q", args, r.Code, r.Err, want)
+		}
+	}
+}
+
+// Ensure that flags of earlier versions, and their variables, name what replaces them, and only in
+// the commands that have it.
+func TestMovedFlags(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--presets=x": "--preset @FILE", "--alias=x": "--preset NAME", "--page=false": "--disable page",
+		"--api-key-file=x": "--api-key @FILE", "--allow-no-key": "--api-key none",
+		"--read-header-timeout=1s": "--read-timeout TIME", "--metrics=false": "--disable metrics",
+		"--log-prompts": "--log-format text+prompts", "--tls-cert=x": "--tls CERT,KEY",
+		"--tls-key=x": "--tls CERT,KEY",
+	} {
+		name, _, _ := strings.Cut(flag, "=")
+		want = name + " is " + want + " now"
+		r := commandLine("serve", flag)
+		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+			t.Errorf("%s: exit %d, %q, want %q", flag, r.Code, r.Err, want)
+		}
+		r = commandLine("list", flag)
+		if r.Code != cli.ExitUsage || strings.Contains(r.Err, " now") {
+			t.Errorf("list %s: exit %d, %q", flag, r.Code, r.Err)
+		}
+		env := "RESTORE_" + strings.ToUpper(strings.ReplaceAll(name[2:], "-", "_"))
+		r = with(t.Context(), map[string]string{env: "x"}, "", "serve")
+		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, env+": "+want) {
+			t.Errorf("%s: exit %d, %q, want %q", env, r.Code, r.Err, want)
 		}
 	}
 }

@@ -35,16 +35,16 @@ var flagGroups = []struct {
 	{"Model", "model pull threads quant encoder-quant cache-type vision-tower mmproj"},
 	{"Visual tokens", strings.Join(ShownParameters, " ")},
 	{"Answer", "n-predict temp top-k top-p min-p seed"},
-	{"Server", "server host port api-key api-key-file allow-no-key alias"},
+	{"Server", "server host port api-key tls preset detail"},
 	{"Requests at once", "parallel ctx-size queue memory kv-mb cache-mb cache-dir cache-dir-mb " +
 		"cache-isolation"},
 	{"Workers", "nats nats-creds nats-ca nats-replicas mixed"},
 	{"Pictures", "max-image-pixels max-image-mb max-images min-pixels max-pixels pad exif " +
 		"media-path allowed-media-domains fetch-timeout"},
 	{"Files and batches", "batch-dir batch-parallel max-file-mb file-days"},
-	{"HTTP", "max-body-mb request-timeout read-timeout read-header-timeout drain-timeout " +
+	{"HTTP", "max-body-mb request-timeout read-timeout drain-timeout " +
 		"sse-ping cors-origins allowed-hosts"},
-	{"Output", "format plot json verbose quiet history page metrics log-format log-prompts"},
+	{"Output", "format plot json verbose quiet history log-format disable"},
 }
 
 // fewFlags is the number of flags up to which a command's help has no groups.
