@@ -54,6 +54,21 @@ func amxRowBytes(dst *byte, x *float32, steps int, scale *float32)
 //go:noescape
 func amxStore(dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32)
 
+// attnPairs64AMX is an attnTile of pairs of bfloat16 with a panel of 64 columns. A tile has 16 rows; k is rounded up to 16 pairs.
+//
+//go:noescape
+func attnPairs64AMX(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnPairs32AMX is an attnTile of pairs of bfloat16 with a panel of 32 columns. A tile has 16 rows; k is rounded up to 16 pairs.
+//
+//go:noescape
+func attnPairs32AMX(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnPairs16AMX is an attnTile of pairs of bfloat16 with a panel of 16 columns. A tile has 16 rows; k is rounded up to 16 pairs.
+//
+//go:noescape
+func attnPairs16AMX(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
 // tileLoopAMX runs n rounds of four independent TDPBF16PS of whole tiles, whose operands are at data.
 //
 //go:noescape

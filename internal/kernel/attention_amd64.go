@@ -54,7 +54,16 @@ var attnBF16 = func() attnOps {
 	ops.pairs = []attnTile{
 		attnPairs64AVX512, attnPairs32AVX512, attnPairs16AVX512,
 	}
+	ops.pairHeight, ops.pairUnit = attnTileRows, 1
 	ops.round, ops.pairRows = attnRoundAVX512, attnPairRowsAVX512
+	return ops
+}()
+
+// attnAMX is attnBF16 with tiles.
+var attnAMX = func() attnOps {
+	ops := attnBF16
+	ops.pairs = []attnTile{attnPairs64AMX, attnPairs32AMX, attnPairs16AMX}
+	ops.pairHeight, ops.pairUnit = tileRows, 16
 	return ops
 }()
 
@@ -67,7 +76,10 @@ var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 func attnKernels() *attnOps {
 	switch on := computing(); on.level() {
 	case implAVX512:
-		if on.bf16 {
+		switch {
+		case on.impl == implAMX:
+			return &attnAMX
+		case on.bf16:
 			return &attnBF16
 		}
 		return &attnAVX512

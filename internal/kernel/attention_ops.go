@@ -13,9 +13,11 @@ type attnOps struct {
 	tiles  []attnTile
 	// pairs are tiles whose elements are pairs of bfloat16 along k; round and pairRows make them;
 	// nil without such instructions
-	pairs    []attnTile
-	round    func(dst, src *float32, n int)
-	pairRows func(dst, x, y *float32, n int)
+	pairs []attnTile
+	// pairHeight is the rows of such a tile, pairUnit the pairs that k is rounded up to
+	pairHeight, pairUnit int
+	round                func(dst, src *float32, n int)
+	pairRows             func(dst, x, y *float32, n int)
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.
 	packed int

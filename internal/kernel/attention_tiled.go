@@ -46,6 +46,8 @@ type attnJob struct {
 	blocks []attnBlock
 	groups int  // of heads
 	pairs  bool // products of pairs of bfloat16
+	height int  // rows of a tile
+	unit   int  // k is rounded up to this many pairs
 	tiled  func(i int)
 	few    func(i int)
 	biased func(i int)
@@ -92,7 +94,10 @@ func newAttnJob() *attnJob {
 func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j := attnJobs.Get().(*attnJob)
 	j.a, j.ops = *a, ops
-	j.pairs = a.Rounded && ops.pairs != nil && a.HeadDim%2 == 0
+	j.pairs, j.height, j.unit = a.Rounded && ops.pairs != nil && a.HeadDim%2 == 0, attnTileRows, 1
+	if j.pairs {
+		j.height, j.unit = ops.pairHeight, ops.pairUnit
+	}
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
@@ -207,7 +212,7 @@ func (j *attnJob) plan() {
 			parts = (hi - lo + limit - 1) / limit
 		}
 		rows := (hi - lo + parts - 1) / parts
-		rows = (rows + attnTileRows - 1) / attnTileRows * attnTileRows
+		rows = (rows + j.height - 1) / j.height * j.height
 		for q := lo; q < hi; q += rows {
 			end := min(q+rows, hi)
 			b := attnBlock{q, end, k0, k1}
@@ -263,7 +268,7 @@ type attnTask struct {
 func (t *attnTask) run() {
 	a := &t.a
 	t.depth = padded(a.HeadDim)
-	t.rows = (t.q1 - t.q0 + attnTileRows - 1) / attnTileRows * attnTileRows
+	t.rows = (t.q1 - t.q0 + t.height - 1) / t.height * t.height
 	total := t.k1 - t.k0
 	chunk := total
 	if a.ColTap == nil && a.MaxTap == nil {
@@ -276,7 +281,7 @@ func (t *attnTask) run() {
 	t.q = grow(t.q, attnTileBlock*t.depth)
 	switch {
 	case a.Pages == nil:
-		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, chunk*t.depth)
+		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
 	case a.half():
 		n := (chunk + PageKeys - 1) &^ (PageKeys - 1)
 		t.k, t.v = grow(t.k, n*a.HeadDim), grow(t.v, n*t.depth)
@@ -508,7 +513,7 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 	a, ops := &t.a, t.ops
 	if t.pairs {
-		n, depth = (n+1)/2, (depth+1)/2
+		n, depth = t.pairsOf(n), (depth+1)/2
 	}
 	if a.Pages == nil {
 		tiles := t.tiles()
@@ -533,6 +538,9 @@ func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 		add = 1
 	}
 }
+
+// pairsOf returns the number of pairs of n values along k, zeros included.
+func (j *attnJob) pairsOf(n int) int { return ((n+1)/2 + j.unit - 1) / j.unit * j.unit }
 
 // pack copies n keys from t.c0 on into panels [depth][w] and their values into panels [keys][w].
 func (t *attnTask) pack(n int) {
@@ -581,15 +589,17 @@ func (t *attnTask) packPairs(n int) {
 		for i := col; i < min(col+w, rows); i += ops.lanes {
 			ops.transpose(&t.k[col*t.depth+i-col], w, &t.words[i*t.depth/2], t.depth/2, d)
 		}
+		clear(t.k[col*t.depth:][d*w : t.pairsOf(a.HeadDim)*w])
 	})
 	values := func(i, col int) *float32 {
 		return &a.V[(t.c0+i)*a.VStride+t.kv*a.HeadDim+col]
 	}
-	pairs := (n + 1) / 2
+	pairs := t.pairsOf(n)
 	clear(t.last)
 	t.panels(a.HeadDim, func(col, kind int) {
 		w := ops.widths[kind]
-		for i := range pairs {
+		clear(t.v[col*pairs:][(n+1)/2*w : pairs*w])
+		for i := range (n + 1) / 2 {
 			second := &t.last[0]
 			if 2*i+1 < n {
 				second = values(2*i+1, col)
@@ -614,21 +624,23 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	if last <= 0 {
 		return
 	}
-	tiles := (end - q + attnTileRows - 1) / attnTileRows
+	tiles := (end - q + t.height - 1) / t.height
 	first := 0 // the first tile that sees any key
-	for t.sees(min(end, q+(first+1)*attnTileRows)-1, c0, c1) <= 0 {
+	for t.sees(min(end, q+(first+1)*t.height)-1, c0, c1) <= 0 {
 		first++
 	}
 	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, end-q, a.HeadDim,
 		a.Scale)
-	if pad := tiles*attnTileRows - (end - q); pad > 0 {
+	if pad := tiles*t.height - (end - q); pad > 0 {
 		clear(t.q[(end-q)*t.depth:][:pad*t.depth])
 	}
 	kernels, depth := t.tiles(), a.HeadDim
 	if t.pairs {
 		depth /= 2
 		for r := range end - q {
-			ops.round(&t.q[r*t.depth], &t.q[r*t.depth], t.depth)
+			row := t.q[r*t.depth:][:t.depth]
+			ops.round(&row[0], &row[0], t.depth)
+			clear(row[depth:t.pairsOf(a.HeadDim)])
 		}
 	}
 	t.panels(c1-c0, func(col, kind int) {
@@ -640,10 +652,10 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			return
 		}
 		from := first
-		for t.sees(min(end, q+(from+1)*attnTileRows)-1, c0, c1) <= col {
+		for t.sees(min(end, q+(from+1)*t.height)-1, c0, c1) <= col {
 			from++
 		}
-		r := from * attnTileRows
+		r := from * t.height
 		keys, stride := t.keysAt(col, w)
 		kernels[kind](&t.q[r*t.depth], t.depth, keys, stride, &t.s[r*t.width+col], t.width, depth,
 			tiles-from, 0)
@@ -653,14 +665,16 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		clear(t.colBlock)
 	}
 	for tile := first; tile < tiles; tile++ {
-		r0 := tile * attnTileRows
-		r1 := min(r0+attnTileRows, end-q)
+		r0 := tile * t.height
+		r1 := min(r0+t.height, end-q)
 		depth := t.sees(q+r1-1, c0, c1)
 		for r := r0; r < r1; r++ {
 			row := t.s[r*t.width:][:t.width]
 			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
 			if t.pairs {
 				ops.round(&row[0], &row[0], t.vectors(depth))
+				pairs := t.pairsOf(depth)
+				clear(row[min(pairs, t.vectors(depth)/2):pairs])
 			}
 		}
 		add := 1

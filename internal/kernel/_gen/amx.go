@@ -1,5 +1,7 @@
 package main
 
+import "fmt"
+
 // The AMX kernels multiply weights strip by strip. A strip is 32 columns of a weight. A unit is a
 // part of it, unpacked as two tiles of 16 columns, 1 KiB each: 32 of K in bfloat16, as [16 pairs of
 // K][16 columns][2], or 64 of K in int8, as [16 groups of K][16 columns][4]. Tiles 0 to 3 are
@@ -18,6 +20,9 @@ func amx(a *asm) {
 	amxRow(a)
 	amxRowBytes(a)
 	amxStore(a)
+	for _, width := range []int{64, 32, 16} {
+		amxAttention(a, width)
+	}
 	amxPeak(a, "tileLoopAMX", "TDPBF16PS", a.tileDotBF16)
 	amxPeak(a, "tileLoopBytesAMX", "TDPBSSD", a.tileDotBytes)
 }
@@ -238,6 +243,64 @@ func amxStore(a *asm) {
 	a.op("DECQ CX")
 	a.op("JNE row")
 	a.ret()
+}
+
+// amxAttention is a product of rows of pairs with a panel.
+func amxAttention(a *asm, width int) {
+	a.fn(fmt.Sprintf("attnPairs%dAMX", width), fmt.Sprintf("is an attnTile of pairs of bfloat16 "+
+		"with a panel of %d columns. A tile has 16 rows; k is rounded up to 16 pairs.", width),
+		"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int")
+	a.op("LEAQ ·tileConfig(SB), AX")
+	a.tileConfig("AX")
+	for _, p := range [][2]string{
+		{"a", "SI"}, {"lda", "R8"}, {"b", "DI"}, {"ldb", "R9"}, {"c", "DX"}, {"ldc", "R10"},
+		{"tiles", "R11"},
+	} {
+		a.load(p[0], p[1])
+	}
+	for _, stride := range []string{"R8", "R9", "R10"} {
+		a.op("SHLQ $2, %s", stride)
+	}
+	a.op("MOVQ R9, R12")
+	a.op("SHLQ $4, R12")
+	cols := width / 16
+	a.label("tile")
+	a.op("CMPQ add+%d(FP), $0", a.offset["add"])
+	a.op("JEQ zero")
+	for i := range cols {
+		a.tileLoad(64*i, "DX", "R10", i)
+	}
+	a.label("start")
+	a.op("MOVQ SI, AX")
+	a.op("MOVQ DI, BX")
+	a.load("k", "CX")
+	a.label("step")
+	a.tileLoad(0, "AX", "R8", 4)
+	for i := range cols {
+		a.tileLoad(64*i, "BX", "R9", 5+i%2)
+		a.tileDotBF16(5+i%2, 4, i)
+	}
+	a.op("ADDQ $64, AX")
+	a.op("ADDQ R12, BX")
+	a.op("SUBQ $16, CX")
+	a.op("JGT step")
+	for i := range cols {
+		a.tileStore(i, 64*i, "DX", "R10")
+	}
+	for _, p := range [][2]string{{"R8", "SI"}, {"R10", "DX"}} { // 16 rows
+		a.op("MOVQ %s, AX", p[0])
+		a.op("SHLQ $4, AX")
+		a.op("ADDQ AX, %s", p[1])
+	}
+	a.op("DECQ R11")
+	a.op("JNE tile")
+	a.tileRelease()
+	a.op("RET")
+	a.label("zero")
+	for i := range cols {
+		a.tileZero(i)
+	}
+	a.op("JMP start")
 }
 
 // amxPeak multiplies tiles that stay in registers. Their values matter: multiplying zeros is
