@@ -52,6 +52,10 @@ browser:
 clients:
 	cd tools/clients && go test ./openaigo
 
+# The chart and the compose file with the libraries of helm, kubectl and compose.
+deploy:
+	cd tools/deploy && go test .
+
 # All of a release in dist/ (docs/releases.md). The first run compiles goreleaser: ten minutes on two cores.
 snapshot:
 	tools/release/snapshot
@@ -63,4 +67,4 @@ reproducible:
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
-.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients snapshot reproducible build
+.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients deploy snapshot reproducible build

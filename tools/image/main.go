@@ -21,7 +21,11 @@ import (
 )
 
 // nobody is the user of the image, without a name on most machines.
-const nobody = "65532"
+const nobody = 65532
+
+// state is the folder for a volume with uploaded files and batches. A new volume takes its owner
+// from it.
+const state = "var/lib/restore/"
 
 // Media types of https://github.com/opencontainers/image-spec, version 1.1.
 const (
@@ -132,7 +136,7 @@ func (l *layout) image(processor, program string) (descriptor, error) {
 	config, err := l.document(configType, map[string]any{
 		"created": created, "architecture": processor, "os": "linux",
 		"config": map[string]any{
-			"User": nobody + ":" + nobody, "Labels": labels, "WorkingDir": "/tmp",
+			"User": fmt.Sprintf("%d:%d", nobody, nobody), "Labels": labels, "WorkingDir": "/tmp",
 			"Env": []string{"PATH=/usr/bin", "HOME=/tmp", "XDG_CACHE_HOME=/tmp/cache"},
 			// the server refuses to listen to others without a key
 			"Entrypoint":   []string{"/usr/bin/restore"},
@@ -174,18 +178,24 @@ func (l *layout) tar(program string) ([]byte, error) {
 		data []byte
 	}{
 		{"etc/", 0o755, nil},
-		{"etc/group", 0o644, []byte("restore:x:" + nobody + ":\n")},
-		{"etc/passwd", 0o644, []byte("restore:x:" + nobody + ":" + nobody +
-			"::/tmp:/sbin/nologin\n")},
+		{"etc/group", 0o644, fmt.Appendf(nil, "restore:x:%d:\n", nobody)},
+		{"etc/passwd", 0o644, fmt.Appendf(nil,
+			"restore:x:%d:%d::/tmp:/sbin/nologin\n", nobody, nobody)},
 		{"tmp/", 0o1777, nil},
 		{"usr/", 0o755, nil},
 		{"usr/bin/", 0o755, nil},
 		{"usr/bin/restore", 0o755, content},
+		{"var/", 0o755, nil},
+		{"var/lib/", 0o755, nil},
+		{state, 0o750, nil},
 	} {
 		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: l.at,
 			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
 		if strings.HasSuffix(f.name, "/") {
 			h.Typeflag = tar.TypeDir
+		}
+		if f.name == state {
+			h.Uid, h.Gid = nobody, nobody
 		}
 		if err := t.WriteHeader(h); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -124,11 +125,27 @@ func TestImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		names = append(names, h.Name)
+		if names = append(names, h.Name); (h.Uid == nobody) != (h.Name == state) {
+			t.Errorf("%s: got owner %d", h.Name, h.Uid)
+		}
 	}
-	if got := strings.Join(names, " "); !strings.HasSuffix(got, "usr/bin/restore") ||
-		!strings.Contains(got, "tmp/ ") {
+	if got := strings.Join(names, " "); !strings.HasSuffix(got, state) ||
+		!strings.Contains(got, "tmp/ ") || !strings.Contains(got, "usr/bin/restore ") {
 		t.Errorf("got files %s", got)
+	}
+}
+
+// Ensure that what runs the image runs it as the owner of its folders.
+func TestUser(t *testing.T) {
+	for name, want := range map[string]string{
+		"chart/templates/_helpers.tpl": fmt.Sprintf(
+			"runAsUser: %d\n  runAsGroup: %d\n  fsGroup: %d\n", nobody, nobody, nobody),
+		"compose.yaml": fmt.Sprintf("user: \"%d:%d\"", nobody, nobody),
+	} {
+		got, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
 	}
 }
 
