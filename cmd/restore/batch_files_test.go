@@ -200,6 +200,7 @@ func TestBatchPictureChanged(t *testing.T) {
 // Ensure that a run is continued only with the same settings, that the error shows those that
 // differ and no others, and that flags without influence on answers may differ.
 func TestBatchSettings(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
 	for _, name := range []string{"1", "2"} { // files of thresholds
 		pictures := filepath.Dir(clitest.Drawn(t, int64(len(name))))
@@ -301,6 +302,7 @@ func TestBatchFlags(t *testing.T) {
 
 // Ensure that Ctrl-C leaves one line on stderr, and that the same command continues.
 func TestBatchInterrupted(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	var in strings.Builder
 	const lines = 300
 	for i := range lines {

@@ -143,6 +143,7 @@ func settledResults(t *testing.T, path string) string {
 // Ensure that a file whose run was killed several times has the same results as an undisturbed run,
 // and that no journalled request was asked again.
 func TestBatchKilled(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	n, kills := chaosSize(t, 60), 10
 	if testing.Short() {
 		n, kills = 30, 3
@@ -239,6 +240,7 @@ func TestBatchStrict(t *testing.T) {
 // Ensure that a run whose disk gets full ends with an error that says so, and that the same
 // command continues when there is room, with the results of a run on a large disk.
 func TestBatchFullDisk(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	dir, small := requests(t, 40), t.TempDir()
 	if r := commandLine(batchArgs(dir, "whole")...); r.Code != cli.ExitOK {
 		t.Fatalf("exit %d: %s", r.Code, r.Err)

@@ -30,6 +30,7 @@ import (
 // Ensure that a file answered by workers has the results of one machine, that workers are listed,
 // and that SIGTERM ends them cleanly.
 func TestFleetBatch(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	url, _, stop := tested.Fleet(t, 2)
 	dir := requests(t, 30)
 	for out, more := range map[string][]string{"one": nil, "many": {"--nats", url}} {
@@ -62,6 +63,7 @@ func TestFleetBatch(t *testing.T) {
 // Ensure that a result over NATS is found again for the same line alone, and that workers whose
 // weights have other types do not share a file's requests.
 func TestFleetBatchNames(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	url, _, stop := tested.Fleet(t, 1)
 	ask := func(key batch.Key, question string) string {
 		t.Helper()
@@ -306,6 +308,7 @@ func TestFleetErrors(t *testing.T) {
 // Ensure that a worker whose disk is full, for its cache and for its log, answers as before and
 // reports it once.
 func TestFleetWorkerDisk(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	s, err := natsserver.Start(natsserver.Options{Folder: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -376,6 +379,7 @@ func TestFleetWorkerDisk(t *testing.T) {
 // Ensure that a gateway answers and streams as the server that holds the model, names the worker,
 // measures the fleet, and cancels a request whose client is gone.
 func TestFleetGateway(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	url, _, stop := tested.Fleet(t, 1)
 	s := startServer(t, "--nats", url)
 	var worker struct {

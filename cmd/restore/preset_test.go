@@ -37,6 +37,7 @@ func TestPresetFlags(t *testing.T) {
 // Ensure that a batch answers lines that name a preset, with a model in this process and with a
 // fleet's, whose workers get the resolved fields.
 func TestPresetInBatch(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	dir := requests(t, 1)
 	line := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"few",` +
 		`"max_tokens":2,"messages":[{"role":"user","content":[{"type":"image_url","image_url":` +

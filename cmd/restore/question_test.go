@@ -14,6 +14,7 @@ import (
 
 // Ensure that a question is read from stdin and from files, and pictures from stdin.
 func TestSources(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	picture := clitest.Drawn(t, clitest.NumberSeed)
 	shown, err := os.ReadFile(picture)
 	if err != nil {

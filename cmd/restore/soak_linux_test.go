@@ -51,6 +51,7 @@ type soaker struct {
 // on its folder of pictures, a full disk and damaged files cause no wrong answer, and that the
 // process does not grow.
 func TestSoak(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
 	total := soakRequests
 	if v := os.Getenv("RESTORE_SOAK"); v != "" {
 		var err error

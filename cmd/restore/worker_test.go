@@ -133,8 +133,9 @@ func severalEach(t *testing.T, n, questions int) (dir string) {
 // Ensure that workers that share reduced pictures encode each once, and answer as those that do
 // not. RESTORE_CHAOS sets the number of pictures.
 func TestFeatureStore(t *testing.T) {
-	const workers, questions = 4, 10
-	n := chaosSize(t, 12)
+	t.Parallel() // it mostly waits for processes
+	const workers, questions = 4, 8
+	n := chaosSize(t, 6)
 	dir := severalEach(t, n, questions)
 	var want string
 	for _, store := range []string{"off", "nats"} {
