@@ -27,8 +27,7 @@ type Answer struct {
 	Usage
 	Seconds Seconds `json:"seconds"`
 
-	// Reduction is what was done to the first picture, as the JSON of [reduce.Resolved]; nil if not
-	// known.
+	// Reduction is the first picture's, as the JSON of [reduce.Resolved]; nil if not known.
 	Reduction json.RawMessage `json:"reduction,omitempty"`
 	// Distance is how far the reduced picture is from the whole one, where it was measured.
 	Distance *float64 `json:"distance,omitempty"`

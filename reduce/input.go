@@ -24,8 +24,8 @@ const (
 	// Cells are features before the projector, one row for each token, of every encoder. In a file,
 	// hidden has them if there is a class token.
 	Cells Need = "hidden_cells"
-	// PromptText are the decoder's embeddings of all text of the prompt, QuestionText those of the
-	// question alone. Both are Input.Text, and a method needs at most one of them. In a file their
+	// PromptText are the decoder's embeddings of all text of the prompt, QuestionText only of the
+	// question. Both are Input.Text, and a method needs at most one of them. In a file their
 	// name is text. A choice that reads them holds only for that text.
 	PromptText   Need = "text"
 	QuestionText Need = "question"

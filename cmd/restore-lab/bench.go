@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -171,7 +170,7 @@ func printResult(
 ) error {
 	switch {
 	case cmd.Context().Err() != nil:
-		return fmt.Errorf("bench %s: interrupted, there is no result", cmd.Name())
+		return cli.CutShort("bench %s: interrupted, there is no result", cmd.Name())
 	case err != nil:
 		return err
 	case asJSON:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -102,13 +103,7 @@ weights are in no cache.`,
 		}
 		calibrate.KeepPlans()
 		result, err := o.run(cmd.Context(), a)
-		if err != nil {
-			return err
-		}
-		if o.json {
-			return cli.WriteJSON(a.Out, result)
-		}
-		return result.write(a)
+		return printResult(cmd, a, o.json, result, err)
 	}
 	return cmd
 }
@@ -312,7 +307,7 @@ func (o *benchKernelsOptions) run(ctx context.Context, a *cli.App) (*kernelsJSON
 		began := time.Now()
 		for _, c := range b.cells {
 			if err := ctx.Err(); err != nil {
-				return nil, cli.CutShort("bench: interrupted, there is no result")
+				return nil, err
 			}
 			// the first round may take a little longer
 			if round > 0 || time.Since(start) < o.limit+o.limit/5 {
@@ -556,8 +551,8 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 }
 
 // write prints the table.
-func (r *kernelsJSON) write(a *cli.App) error {
-	fmt.Fprintf(a.Out, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), "+
+func (r *kernelsJSON) write(w io.Writer) error {
+	fmt.Fprintf(w, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), "+
 		"%.0f GOP/s (16 bits), %.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading "+
 		"memory)\n\n",
 		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Word, r.Peaks.Dot,
@@ -600,7 +595,7 @@ func (r *kernelsJSON) write(a *cli.App) error {
 		}
 		rows = append(rows, row)
 	}
-	return cli.Table(a.Out, rows)
+	return cli.Table(w, rows)
 }
 
 func (r *kernelsJSON) mostThreads() (n int) {

@@ -107,7 +107,7 @@ func TestBenchKernelsAgainstType(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	err := got.write(cli.NewApp(thisProgram, nil, &out, nil, nil))
+	err := got.write(&out)
 	if err != nil || !strings.Contains(out.String(), "RATE/F32") {
 		t.Errorf("%v, no RATE/F32 in\n%s", err, &out)
 	}
@@ -153,7 +153,7 @@ func TestBenchKernelsTable(t *testing.T) {
 		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600,
 			Over: 11.5, Least: 9.25, Reached: 0.56},
 	}}
-	if err := result.write(cli.NewApp(thisProgram, nil, &out, nil, nil)); err != nil {
+	if err := result.write(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -25,8 +25,8 @@ type Preset struct {
 	system    string
 }
 
-// presetFields are the fields of a preset besides the parameters of reductions. The seed is also
-// that of base random.
+// presetFields are the fields of a preset besides the parameters of reductions. Base random
+// uses the seed too.
 var presetFields = []string{
 	"temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "system",
 }

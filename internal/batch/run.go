@@ -231,8 +231,7 @@ func (r *run) take(ctx context.Context, l *line) error {
 	return nil
 }
 
-// checkBefore refuses an input whose lines before the output's end are not those of the earlier
-// runs.
+// checkBefore refuses an input whose lines before the output's end differ from the earlier runs'.
 func (r *run) checkBefore() error {
 	m := r.before
 	switch {

@@ -3,11 +3,13 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"strconv"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 )
 
 // EngineFlags say which model to load, and the limits of its requests.
@@ -16,7 +18,7 @@ type EngineFlags struct {
 	Model ModelFlags
 
 	context, Parallel, Queue int
-	memory                   string
+	memory                   memoryValue
 	kv, cache                int // MB
 	Throughput               bool
 }
@@ -31,7 +33,7 @@ func (o *EngineFlags) Add(fs *pflag.FlagSet) {
 	fs.IntVarP(&o.context, "ctx-size", "c", 0, "at most `N` positions for question and answer")
 	ShowDefault(fs, "ctx-size", "the model's")
 	fs.IntVar(&o.Parallel, "parallel", 4, "answer at most `N` requests at once")
-	fs.StringVar(&o.memory, "memory", "",
+	fs.Var(&o.memory, "memory",
 		"take at most this `size` of memory, as 12GB: weights, keys and values, buffers")
 	ShowDefault(fs, "memory", "what is free")
 	fs.IntVar(&o.kv, "kv-mb", 0, "keep keys and values in at most `N` MB")
@@ -69,26 +71,36 @@ const MaxCount = 1 << 30
 
 // Check refuses wrong flags.
 func (o *EngineFlags) Check() error {
-	if _, err := o.memoryBytes(); err != nil {
-		return err
-	}
 	return InRange(o.Flags, FlagRange{"ctx-size", o.context, 1, MaxCount},
 		FlagRange{"parallel", o.Parallel, 1, 256},
 		FlagRange{"queue", o.Queue, 0, MaxCount}, FlagRange{"kv-mb", o.kv, 1, MaxCount},
 		FlagRange{"cache-mb", o.cache, 0, MaxCount})
 }
 
-// memoryBytes is the value of --memory; 0: no limit.
-func (o *EngineFlags) memoryBytes() (int64, error) {
-	if o.memory == "" {
-		return 0, nil
-	}
-	n, err := humanize.ParseBytes(o.memory)
+// memoryValue is the value of --memory in bytes; 0: no limit.
+type memoryValue int64
+
+// Set implements pflag.Value.
+func (v *memoryValue) Set(text string) error {
+	n, err := humanize.ParseBytes(text)
 	if err != nil || n < MB || n > 1<<50 {
-		return 0, Flagf("memory", "got %q, want a size from 1MB to 1PB, as 12GB", o.memory)
+		return &errs.OptionError{Name: "memory", Got: strconv.Quote(text),
+			Want: "a size from 1MB to 1PB, as 12GB"}
 	}
-	return int64(n), nil
+	*v = memoryValue(n)
+	return nil
 }
+
+// String implements pflag.Value.
+func (v *memoryValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return humanize.Bytes(uint64(*v))
+}
+
+// Type implements pflag.Value.
+func (v *memoryValue) Type() string { return "size" }
 
 // Options are the options of the model; the caller must call end after it is open.
 func (o *EngineFlags) Options(
@@ -98,9 +110,7 @@ func (o *EngineFlags) Options(
 	if err != nil {
 		return nil, nil, err
 	}
-	if mo.MemoryBytes, err = o.memoryBytes(); err != nil {
-		return nil, nil, err
-	}
+	mo.MemoryBytes = int64(o.memory)
 	mo.Parallel, mo.Queue, mo.Context = o.Parallel, o.Queue, o.context
 	mo.Throughput = o.Throughput
 	mo.KVBytes, mo.FeatureBytes = int64(o.kv)*MB, int64(o.cache)*MB

@@ -217,7 +217,7 @@ func distance(records []*eval.Record) *float64 {
 	return &sum
 }
 
-// reductionOf is what was done to a record's picture.
+// reductionOf returns the reduction of a record's picture.
 func reductionOf(x *eval.Record) (r reduce.Resolved) {
 	_ = json.Unmarshal(x.Reduction, &r) // it was encoded by this program; zero if not known
 	return r

@@ -62,7 +62,7 @@ type Options struct {
 	// Context is the most positions that a prompt and its answer may span, 0: the limit in the
 	// model's configuration.
 	Context int
-	// MemoryBytes limits the memory for weights, keys and values together. 0: what is free.
+	// MemoryBytes limits the memory for weights, keys and values together. 0: the free memory.
 	MemoryBytes int64
 	// KVBytes limits the memory for keys and values, of running requests and of prompt prefixes
 	// kept for reuse. 0: a quarter of the free memory, or 2 GiB if the system does not report it.

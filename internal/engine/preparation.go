@@ -113,7 +113,7 @@ func (s *preparation) run(ctx context.Context, e *Engine, t task) {
 	s.pics, s.err = t.make()
 }
 
-// wait returns what was prepared for the i-th picture of a request, or the cause of ctx if ctx ends
+// wait returns the prepared forms of the i-th picture of a request, or the cause of ctx if ctx ends
 // first.
 func (s *preparation) wait(ctx context.Context, i int) ([]ready, error) {
 	select {

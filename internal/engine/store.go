@@ -26,7 +26,7 @@ type stored struct {
 const storedMost = 1 << 30
 
 // pack encodes f for a Store: the length of the header, the header, and the rows as little-endian
-// float32, followed by those of the given number of levels.
+// float32, then the rows of each level.
 func (f *features) pack(width, levels int) ([]byte, error) {
 	h := stored{Rows: len(f.x) / width / (1 + levels), Width: width, Gains: f.gains}
 	if r := f.reduction; r != nil {

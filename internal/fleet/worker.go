@@ -482,7 +482,7 @@ func (w *Worker) wake() {
 	w.change.Broadcast()
 }
 
-// got queues a message; messages begin in order of arrival, those of the background after the
+// got queues a message; messages begin in order of arrival, background messages after the
 // others.
 func (w *Worker) got(m *nats.Msg) {
 	d := &delivery{msg: m, tries: 1, id: m.Header.Get(idHeader),

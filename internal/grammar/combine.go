@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// numberFormats are values of format that programs write for numbers: their bounds, which are
-// within those of the type where they are empty.
+// numberFormats are values of format that programs write for numbers: their bounds. An
+// empty bound is the type's own.
 var numberFormats = map[string][2]string{
 	"int32": {"-2147483648", "2147483647"}, "uint32": {"0", "4294967295"},
 	"int64": {}, "uint64": {"0", ""}, "float": {}, "double": {},

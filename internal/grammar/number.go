@@ -303,7 +303,7 @@ func (l *limit) digit(c int8, at int, digit rune, fraction bool) int8 {
 	return int8(cmp.Compare(byte(digit), l.whole[at]))
 }
 
-// compared compares the part before the point, which is complete, with those of the bounds.
+// compared compares the part before the point, which is complete, with the bounds' parts.
 func (m *numeral) compared(s *numeralState) (lo, hi int8) {
 	of := func(l *limit, c int8) int8 {
 		digits := int(s.digits)

@@ -62,7 +62,7 @@ func (e *sizeError) Error() string {
 
 func (e *sizeError) Is(target error) bool { return target == errs.ErrDamaged }
 
-// checkSizes compares the sizes of a snapshot's files with what was downloaded.
+// checkSizes compares the sizes of a snapshot's files with the downloaded sizes.
 func (c *Client) checkSizes(s *Snapshot, names []string) error {
 	for _, name := range names {
 		path := filepath.Join(s.Dir, filepath.FromSlash(name))

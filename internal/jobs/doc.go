@@ -12,6 +12,6 @@
 // divided into a file with the answers and one with the errors; a kill while that is done repeats
 // it.
 //
-// Errors are those of package wire, for a client. An owner sees what is its own; for it, all else
-// does not exist.
+// Errors have the types of package wire, for a client. An owner sees only its own files and
+// batches.
 package jobs

@@ -42,7 +42,7 @@ const (
 
 // amxSpans is amxPairs in int8, with pairs of tiles of rows, each stride bytes after the last. sums
 // is room for two pairs; params and scales are what amxScales computed; rows are the scales of the
-// rows of a span, nextRows bytes before those of the next. at and span are the function's own.
+// rows of a span; the next span's begin nextRows bytes later. at and span are the function's own.
 type amxSpans = func(config, x *byte, stride int, units *byte, c, sums *float32, w, params *byte,
 	scales, rows *float32, nextRows, pairs, steps, first int, next, end uintptr, soon int, at *byte,
 	span int)

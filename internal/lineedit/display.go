@@ -90,8 +90,8 @@ func (d *display) draw(prompt string, l *line) {
 	d.write(b.String())
 }
 
-// back returns what moves the cursor to the beginning of what was drawn. A terminal that became
-// narrower since has broken its rows.
+// back returns the text that moves the cursor to the beginning of the drawn rows. A terminal that
+// became narrower since has broken its rows.
 func (d *display) back(columns int) string {
 	up := d.row
 	if columns < d.columns {

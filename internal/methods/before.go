@@ -5,8 +5,8 @@ package methods
 // before another base (Options.Before), which then chooses among the tokens that were encoded.
 //
 // As a base, and before one, RESTORE counts: a row's size is the number of the picture's tokens for
-// which it stands, those included that were not encoded. Positions and means are those of the
-// encoded tokens. Without RESTORE the others are dropped.
+// which it stands, also tokens that were not encoded. Positions and means count encoded tokens
+// only. Without RESTORE the others are dropped.
 
 import (
 	"fmt"

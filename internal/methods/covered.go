@@ -331,7 +331,7 @@ type columns struct {
 }
 
 // fineWork is the most multiply-adds for which float64 is used, wideWork where a small error in a
-// cosine becomes a large one in what is made of it.
+// cosine becomes a large one later.
 const (
 	fineWork = 1 << 24
 	wideWork = 1 << 27

@@ -45,8 +45,8 @@ func infoDocs() map[string]api.Doc {
 	}
 }
 
-// openAPI answers with the OpenAPI document of the routes that are on. Replies are those of the
-// types that the handlers encode.
+// openAPI answers with the OpenAPI document of the routes that are on. Its replies
+// have the types that the handlers encode.
 func (s *Server) openAPI(x *exchange) { x.json(http.StatusOK, s.document()) }
 
 type object = map[string]any

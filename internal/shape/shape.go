@@ -50,8 +50,8 @@ type Shape struct {
 	} `json:"vision_config"`
 }
 
-// New returns the shape of the model with that config.json, whose file errors name; without one,
-// that of the published model with that name.
+// New returns the shape in a config.json, and errors call that file name. Without a config.json,
+// name is a published model.
 func New(name string, config []byte) (*Shape, error) {
 	s := &Shape{Name: name, Config: config}
 	for _, f := range families.Table {

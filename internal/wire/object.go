@@ -282,7 +282,7 @@ func (o *Object) Bool(name string) bool {
 // maxNumber is the longest number that is read, in bytes.
 const maxNumber = 1 << 10
 
-// number returns a number as written, "" for any other value; want is then what is wanted.
+// number returns a number as written, "" for any other value; want then describes a valid one.
 func number(raw json.RawMessage, kind string) (s, want string) {
 	switch {
 	case Kind(raw) != "a number":
