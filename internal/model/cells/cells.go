@@ -90,9 +90,18 @@ func Moments(g [3]int) []Part {
 	return slices.Repeat([]Part{{Grid: [3]int{1, g[1], g[2]}}}, g[0])
 }
 
-// Check returns an error unless px's grids describe its patches, of pictures or of a video. name is
-// the model's, for the error.
-func Check(px *imageproc.Pixels, merge int, name string) error {
+// Check returns an error unless px is patches of that width, [patches, width], whose cells have
+// merge² of them, and its grids describe them as pictures or as a video. name is the model's, for
+// the error.
+func Check(px *imageproc.Pixels, width, merge int, name string) error {
+	if len(px.Shape) != 2 || px.Shape[1] != width {
+		return fmt.Errorf("%s: pixel_values: shape %v, want [patches %d] (3 * "+
+			"temporal_patch_size * patch_size²)", name, px.Shape, width)
+	}
+	if px.Merge != 0 && px.Merge != merge {
+		return fmt.Errorf("%s: preprocessor_config.json: merge_size: got %d, want config.json's "+
+			"spatial_merge_size %d", name, px.Merge, merge)
+	}
 	total, rows := 0, px.Shape[0]
 	for i, g := range px.GridTHW {
 		if g[0] != 1 && !(px.SecondsPerMoment > 0 && g[0] > 0 && g[0] <= rows) {
@@ -156,16 +165,6 @@ func inverse(order []int32) []int32 {
 	out := make([]int32, len(order))
 	for i, j := range order {
 		out[j] = int32(i)
-	}
-	return out
-}
-
-// Taps returns the part of attention [heads, cells] of blocks that belongs to the n cells from
-// first on, [heads, 1+n] as in model.Visual.
-func Taps(all map[int][]float32, heads, first, n int) map[int][]float32 {
-	out := make(map[int][]float32, len(all))
-	for block, v := range all {
-		out[block] = nn.ColumnsBelowZeros(v, heads, len(v)/heads, first, n)
 	}
 	return out
 }

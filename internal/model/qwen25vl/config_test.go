@@ -85,7 +85,7 @@ func FuzzGrids(f *testing.F) {
 		if video {
 			px.SecondsPerMoment = 1
 		}
-		if cells.Check(px, 2, "qwen25vl") != nil {
+		if cells.Check(px, 1176, 2, "qwen25vl") != nil {
 			return
 		}
 		o := arrange(moments(px.GridTHW), 2, 4)

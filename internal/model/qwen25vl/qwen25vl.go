@@ -184,15 +184,7 @@ func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
 // pictures concatenated, cell by cell; px.GridTHW: their grids.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	e := m.vision
-	if len(px.Shape) != 2 || px.Shape[1] != e.patch.In {
-		return nil, fmt.Errorf("qwen25vl: pixel_values: shape %v, want [patches %d] (3 * "+
-			"temporal_patch_size * patch_size²)", px.Shape, e.patch.In)
-	}
-	if px.Merge != 0 && px.Merge != e.Merge {
-		return nil, fmt.Errorf("qwen25vl: preprocessor_config.json: merge_size: got %d, "+
-			"want config.json's spatial_merge_size %d", px.Merge, e.Merge)
-	}
-	if err := cells.Check(px, e.Merge, "qwen25vl"); err != nil {
+	if err := cells.Check(px, e.patch.In, e.Merge, "qwen25vl"); err != nil {
 		return nil, err
 	}
 	pics := make([]model.Picture, len(px.GridTHW))
@@ -275,12 +267,7 @@ func (m *Model) Encode(
 	if err != nil {
 		return nil, err
 	}
-	visuals, first := make([]*model.Visual, len(pics)), 0
-	for i, p := range pics {
-		visuals[i] = m.visual(out, first, p.Shape())
-		first += p.Shape().N
-	}
-	return visuals, nil
+	return out.Visuals(pics, &e.attn), nil
 }
 
 // times returns the positions on the time axis of moments with the given seconds between them, in
@@ -291,25 +278,4 @@ func (c *VisionConfig) times(moments int, seconds float64) []float64 {
 		out[t] = math.Floor(float64(float32(float32(t)*float32(seconds)) * float32(c.Rate)))
 	}
 	return out
-}
-
-// visual returns the picture of shape s that begins at cell first.
-func (m *Model) visual(out *output, first int, s *model.Shape) *model.Visual {
-	n, c, heads, dim := s.N, s.C, m.vision.Heads, m.vision.attn.HeadDim
-	v := &model.Visual{
-		Shape: s, X: out.x[first*c : (first+n)*c], Heads: heads, KeyDim: dim, Needs: out.needs,
-	}
-	v.Hidden = nn.BelowZeros(v.X, c)
-	if out.received != nil {
-		v.ClsAttn = nn.ColumnsBelowZeros(out.received, heads, len(out.received)/heads, first, n)
-	}
-	v.Received = cells.Taps(out.taps, heads, first, n)
-	d := m.vision.Hidden
-	if out.cells != nil {
-		v.CellDim, v.Cells = d, out.cells[first*d:(first+n)*d]
-	}
-	if out.keys != nil {
-		v.Keys = nn.HeadsFirst(nn.BelowZeros(out.keys[first*d:(first+n)*d], d), n+1, heads, dim)
-	}
-	return v
 }

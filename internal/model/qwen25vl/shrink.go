@@ -21,5 +21,5 @@ func (p *picture) Shrink(
 	if err != nil {
 		return nil, nil, err
 	}
-	return out.x, nil, nil
+	return out.X, nil, nil
 }

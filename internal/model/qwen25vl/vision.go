@@ -128,23 +128,10 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	return e
 }
 
-// output is the result of encode, in raster order; the caller owns it.
-type output struct {
-	x []float32 // [cells, out]
-	// [heads, cells] mean attention that a cell's patches receive in the last full block; nil
-	// unless needed
-	received []float32
-	taps     map[int][]float32 // the same of each block in Needs.Received
-	// [cells, hidden] the last block's output, averaged over the cell's patches; nil unless needed
-	cells []float32
-	// [cells, hidden] keys of that block after the rotation, averaged over the cell's patches; nil
-	// unless needed
-	keys  []float32
-	needs model.Needs
-}
-
 // encode runs pictures in the order o; px: [patches, 3·frames·patch²].
-func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs) (*output, error) {
+func (e *encoder) encode(
+	r *model.Run, px []float32, o *order, need model.Needs,
+) (*cells.Encoded, error) {
 	d, n, dim, pixels := e.Hidden, o.patches, e.attn.HeadDim, e.patch.In
 	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.a", n*d)
 	cells.InParts(n, func(lo, hi int) {
@@ -158,7 +145,7 @@ func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs)
 		r.Trace("vision.patch_embed", []int{n, d}, in)
 		r.Trace("vision.block_in", []int{n, d}, x)
 	}
-	out := &output{taps: map[int][]float32{}, needs: need}
+	out := &cells.Encoded{Taps: map[int][]float32{}, Needs: need}
 	for i := range e.blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
@@ -166,7 +153,7 @@ func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs)
 		e.block(r, i, x, cos, sin, o, need, out)
 	}
 	if need.Cells {
-		out.cells = e.perCell(x, o, d)
+		out.Cells = e.perCell(x, o, d)
 	}
 	e.merge(r, x, o, out)
 	return out, nil
@@ -174,7 +161,7 @@ func (e *encoder) encode(r *model.Run, px []float32, o *order, need model.Needs)
 
 // block runs block i over x [patches, hidden], window order, in place.
 func (e *encoder) block(
-	r *model.Run, i int, x, cos, sin []float32, o *order, need model.Needs, out *output,
+	r *model.Run, i int, x, cos, sin []float32, o *order, need model.Needs, out *cells.Encoded,
 ) {
 	l, d, n := &e.blocks[i], e.Hidden, o.patches
 	qkv, a, h := r.Buffer("qwen25vl.qkv", n*3*d), r.Buffer("qwen25vl.a", n*d),
@@ -199,14 +186,14 @@ func (e *encoder) block(
 		merged = append(merged, e.perCell(received[at:at+n], o, 1)...)
 	}
 	if tapped {
-		out.taps[i] = merged
+		out.Taps[i] = merged
 	}
 	if l.tap {
 		if need.ClsAttn {
-			out.received = merged
+			out.Received = merged
 		}
 		if need.Keys {
-			out.keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), o, d)
+			out.Keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), o, d)
 		}
 	}
 	if r.Trace != nil {
@@ -239,7 +226,7 @@ func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
 }
 
 // merge computes one row for each cell (4).
-func (e *encoder) merge(r *model.Run, x []float32, o *order, out *output) {
+func (e *encoder) merge(r *model.Run, x []float32, o *order, out *cells.Encoded) {
 	wide := e.Hidden * e.cell()
 	e.norm.Apply(r.Pool, x, x, o.patches)
 	y := r.Buffer("qwen25vl.y", o.cells*e.Out)
@@ -250,11 +237,11 @@ func (e *encoder) merge(r *model.Run, x []float32, o *order, out *output) {
 		nn.GELU(r.Pool, g)
 		e.down.Apply(r.Pool, y[lo*e.Out:], g, m)
 	})
-	out.x = make([]float32, o.cells*e.Out)
-	nn.Gather(out.x, y, o.reverse, e.Out)
+	out.X = make([]float32, o.cells*e.Out)
+	nn.Gather(out.X, y, o.reverse, e.Out)
 	if r.Trace != nil {
 		r.Trace("vision.merger_window_order", []int{o.cells, e.Out}, y)
-		r.Trace("vision.merger", []int{o.cells, e.Out}, out.x)
+		r.Trace("vision.merger", []int{o.cells, e.Out}, out.X)
 	}
 }
 

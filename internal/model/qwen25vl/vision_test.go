@@ -101,7 +101,7 @@ func BenchmarkEncode(b *testing.B) {
 				e.rope.Tables(cos, sin, o.inWindows)
 				b.ReportAllocs()
 				for range b.N {
-					e.block(r, 0, x, cos, sin, o, model.Needs{ClsAttn: true}, new(output))
+					e.block(r, 0, x, cos, sin, o, model.Needs{ClsAttn: true}, new(cells.Encoded))
 				}
 				linear := 2 * float64(o.patches) * (4*1280*1280 + 3*1280*3420)
 				seen := 64.0

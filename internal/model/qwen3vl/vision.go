@@ -77,22 +77,6 @@ func newMerger(b *model.Binder, c *VisionConfig, joined bool) merger {
 	}
 }
 
-// output is the result of encode, in raster order; the caller owns it.
-type output struct {
-	x    []float32   // [cells, out]
-	deep [][]float32 // [cells, out] of each block in Deep, in the blocks' order
-	// [heads, cells] mean attention that a cell's patches receive in the last block; nil unless
-	// needed
-	received []float32
-	taps     map[int][]float32 // the same of each block in Needs.Received
-	// [cells, hidden] the last block's output, averaged over the cell's patches; nil unless needed
-	cells []float32
-	// [cells, hidden] keys of that block after the rotation, averaged over the cell's patches; nil
-	// unless needed
-	keys  []float32
-	needs model.Needs
-}
-
 // layout describes the patches of one batch of parts, in block order.
 type layout struct {
 	parts   []cells.Part
@@ -114,7 +98,7 @@ func (e *encoder) lay(parts []cells.Part) *layout {
 // encode runs parts; px: [patches, 3·frames·patch²], the patches that are encoded, block order.
 func (e *encoder) encode(
 	r *model.Run, px []float32, parts []cells.Part, need model.Needs,
-) (*output, error) {
+) (*cells.Encoded, error) {
 	lay := e.lay(parts)
 	d, n, dim := e.Hidden, len(lay.pos), e.attn.HeadDim
 	x := r.Buffer("qwen3vl.x", n*d)
@@ -126,7 +110,7 @@ func (e *encoder) encode(
 		r.Trace("vision.rope_sin", []int{n, dim}, nn.Twice(sin, n, dim/2))
 		r.TraceInts("vision.cu_seqlens", []int{len(lay.bounds)}, lay.bounds)
 	}
-	out := &output{taps: map[int][]float32{}, needs: need}
+	out := &cells.Encoded{Taps: map[int][]float32{}, Needs: need}
 	for i := range e.blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
@@ -135,18 +119,18 @@ func (e *encoder) encode(
 		if k := slices.Index(e.Deep, i); k >= 0 {
 			rows := e.deep[k].merge(r, x, n, &e.VisionConfig)
 			if r.Trace != nil {
-				r.Trace(fmt.Sprintf("vision.deepstack.%d", len(out.deep)),
+				r.Trace(fmt.Sprintf("vision.deepstack.%d", len(out.Deep)),
 					[]int{n / e.cell(), e.Out}, rows)
 			}
-			out.deep = append(out.deep, rows)
+			out.Deep = append(out.Deep, rows)
 		}
 	}
 	if need.Cells {
-		out.cells = e.perCell(x, d)
+		out.Cells = e.perCell(x, d)
 	}
-	out.x = e.merger.merge(r, x, n, &e.VisionConfig)
+	out.X = e.merger.merge(r, x, n, &e.VisionConfig)
 	if r.Trace != nil {
-		r.Trace("vision.merger", []int{n / e.cell(), e.Out}, out.x)
+		r.Trace("vision.merger", []int{n / e.cell(), e.Out}, out.X)
 	}
 	return out, nil
 }
@@ -182,7 +166,7 @@ func (e *encoder) embed(r *model.Run, x, px []float32, lay *layout) {
 
 // block runs block i over x [patches, hidden] in place. The scores come from the last block.
 func (e *encoder) block(
-	r *model.Run, i int, x, cos, sin []float32, lay *layout, need model.Needs, out *output,
+	r *model.Run, i int, x, cos, sin []float32, lay *layout, need model.Needs, out *cells.Encoded,
 ) {
 	l, d, n := &e.blocks[i], e.Hidden, len(x)/e.Hidden
 	qkv, a, h := r.Buffer("qwen3vl.qkv", n*3*d), r.Buffer("qwen3vl.a", n*d),
@@ -203,13 +187,13 @@ func (e *encoder) block(
 		merged = e.perCell(received, 1)
 	}
 	if tapped {
-		out.taps[i] = merged
+		out.Taps[i] = merged
 	}
 	if last {
-		out.received = merged
+		out.Received = merged
 	}
 	if last && need.Keys {
-		out.keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), d)
+		out.Keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), d)
 	}
 	if received != nil && r.Trace != nil {
 		cells.TraceAttention(r, &e.attn, i, qkv, lay.bounds, lay.logSize, received, merged)
