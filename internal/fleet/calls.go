@@ -157,7 +157,7 @@ func (c *Client) Count(ctx context.Context, r *restore.Request) (*restore.Answer
 	name := msg.Header.Get(bodyHeader)
 	if name == "" {
 		name = hashOf(msg.Data)
-		if err := c.store(ctx, c.pictures, name, msg.Data); err != nil {
+		if err := c.store(ctx, name, msg.Data); err != nil {
 			return nil, err
 		}
 	}

@@ -388,8 +388,7 @@ func (c *Client) publish(ctx context.Context, j *job, msg *nats.Msg) error {
 			return context.Cause(ctx)
 		}
 		err = c.explain("queue", err)
-		var forbidden *PermissionError
-		if errors.As(err, &forbidden) || errors.Is(err, nats.ErrMaxPayload) {
+		if refusedForGood(err) {
 			return err
 		}
 		c.log.Warn("queue", "error", err)

@@ -223,12 +223,30 @@ func (c *Conn) explain(what string, err error) error {
 	case errors.As(err, &api) && api.ErrorCode == noStorage:
 		return fmt.Errorf("fleet: %s: %s has no room for a queue of %d MB on its disk or within "+
 			"its max_file_store: %w", what, c.nc.ConnectedUrlRedacted(), c.lay.Bytes>>20, err)
+	case refusedForGood(err):
+		return fmt.Errorf("fleet: %s: %s refuses it for good, because of its max_payload, or of "+
+			"max_msg_size or sealed of a stream: %w", what, c.nc.ConnectedUrlRedacted(), err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("fleet: %s: the NATS server does not answer (after its disk was "+
 			"full it must be restarted): %w", what, err)
 	}
 	return fmt.Errorf("fleet: %s: %w", what, err)
 }
+
+// refusedForGood reports whether a server refused a message for a reason that does not pass: a
+// permission, a limit that an operator set, or a stream that an operator sealed.
+func refusedForGood(err error) bool {
+	var forbidden *PermissionError
+	var api *jetstream.APIError
+	return errors.As(err, &forbidden) || errors.Is(err, nats.ErrMaxPayload) ||
+		errors.As(err, &api) && (api.ErrorCode == tooLarge || api.ErrorCode == sealed)
+}
+
+// The server's error codes for a message above its stream's max_msg_size, and for a sealed stream.
+const (
+	tooLarge jetstream.ErrorCode = 10054
+	sealed   jetstream.ErrorCode = 10109
+)
 
 // noStorage is the server's error code for a stream larger than its free storage.
 const noStorage jetstream.ErrorCode = 10047

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
@@ -950,7 +951,7 @@ func TestTorn(t *testing.T) {
 	if _, err := c.objectNow(t.Context(), c.pictures, name); err == nil {
 		t.Fatal("a torn object can be read")
 	}
-	if err := k.store(t.Context(), c.pictures, name, data); err != nil {
+	if err := k.store(t.Context(), name, data); err != nil {
 		t.Fatal(err)
 	}
 	got, err := c.objectNow(t.Context(), c.pictures, name)
@@ -958,3 +959,58 @@ func TestTorn(t *testing.T) {
 		t.Errorf("got %d bytes, %v, want %d", len(got), err, len(data))
 	}
 }
+
+// Ensure that a client says so when the store or the queue will never take its request, and that a
+// store of pictures that somebody deleted is made again.
+func TestRefusedForGood(t *testing.T) {
+	t.Parallel()
+	large := []byte(strings.Repeat("picture", 1<<17))
+	for name, c := range map[string]struct {
+		stream string
+		change func(c *jetstream.StreamConfig)
+		want   string
+	}{
+		"a picture, its size":   {"OBJ_restore_pictures", small, "object store: "},
+		"a picture, the bucket": {"OBJ_restore_pictures", seal, "object store: "},
+		"a request, its size":   {workStream, small, "queue: "},
+		"a request, the queue":  {workStream, seal, "queue: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natsServer(t)
+			conn := connect(t, s, quick)
+			runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+			k := newClient(t, conn, ClientOptions{})
+			stream, err := conn.js.Stream(t.Context(), c.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := stream.CachedInfo().Config
+			c.change(&cfg)
+			if _, err := conn.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err = answerOf(ctx, k, question("x", large))
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "refuses it for good") || ctx.Err() != nil {
+				t.Errorf("got %v, want %q and that it is for good", err, c.want)
+			}
+		})
+	}
+	s := natsServer(t)
+	conn := connect(t, s, quick)
+	runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	k := newClient(t, conn, ClientOptions{})
+	if err := conn.js.DeleteObjectStore(t.Context(), "restore_pictures"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := answerOf(t.Context(), k, question("x", large)); err != nil {
+		t.Errorf("without a store: got %v", err)
+	}
+}
+
+func small(c *jetstream.StreamConfig) { c.MaxMsgSize = 10 }
+
+func seal(c *jetstream.StreamConfig) { c.Sealed = true }

@@ -62,10 +62,11 @@ const (
 	advisories = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES." + workStream + ".>"
 )
 
-// The buckets whose streams are also used directly.
+// The buckets with a name in several places.
 const (
-	workersBucket = "restore_workers"
-	resultsBucket = "restore_results"
+	workersBucket  = "restore_workers"
+	resultsBucket  = "restore_results"
+	picturesBucket = "restore_pictures"
 )
 
 // duplicates is how long the stream detects a request that it has already received.
@@ -134,17 +135,22 @@ func (c *Conn) open(ctx context.Context) (err error) {
 	for _, b := range []struct {
 		store *jetstream.ObjectStore
 		name  string
-	}{{&c.pictures, "restore_pictures"}, {&c.answers, "restore_answers"}} {
-		if *b.store, err = c.js.ObjectStore(ctx, b.name); errors.Is(err,
-			jetstream.ErrBucketNotFound) {
-			*b.store, err = c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: b.name,
-				TTL: l.Keep, Replicas: l.Replicas})
-		}
-		if err != nil {
+	}{{&c.pictures, picturesBucket}, {&c.answers, "restore_answers"}} {
+		if *b.store, err = c.objects(ctx, b.name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// objects finds an object store, and creates it if it is missing.
+func (c *Conn) objects(ctx context.Context, name string) (jetstream.ObjectStore, error) {
+	o, err := c.js.ObjectStore(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name,
+			TTL: c.lay.Keep, Replicas: c.lay.Replicas})
+	}
+	return o, err
 }
 
 // lost reports whether a write failed because its bucket is no longer there. Those in memory are

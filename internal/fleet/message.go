@@ -192,7 +192,7 @@ func (c *Client) pack(ctx context.Context, q *request) (_ *nats.Msg, key string,
 	msg := nats.NewMsg("")
 	if int64(len(data)) > c.nc.MaxPayload()-4096 {
 		name := hashOf(data)
-		if err := c.store(ctx, c.pictures, name, data); err != nil {
+		if err := c.store(ctx, name, data); err != nil {
 			return nil, "", err
 		}
 		msg.Header.Set(bodyHeader, name)
@@ -218,35 +218,34 @@ func (c *Client) sent(
 	out := &picture{File: file, Options: *p.Options()}
 	if len(file) > inlinePicture || *within+len(file) > inlinePictures {
 		out.File, out.Hash = nil, hashOf(file)
-		return out, c.store(ctx, c.pictures, out.Hash, file)
+		return out, c.store(ctx, out.Hash, file)
 	}
 	*within += len(file)
 	return out, nil
 }
 
-// store stores an object under its hash, unless it is there and will stay long enough. While the
-// servers do not take it, store waits, as for a place in the queue.
-func (c *Client) store(
-	ctx context.Context,
-	in jetstream.ObjectStore,
-	name string,
-	data []byte,
-) error {
+// store stores a picture or a large request under its hash, unless it is there and will stay long
+// enough. While the servers do not take it, store waits, as for a place in the queue; it makes a
+// bucket that is gone again, and returns a refusal that will not change.
+func (c *Client) store(ctx context.Context, name string, data []byte) error {
 	var wait backoff
 	for {
 		err := c.stored.do(ctx, name, c.lay.Keep/2, func(ctx context.Context) error {
-			return c.storeNow(ctx, in, name, data)
+			return c.storeNow(ctx, name, data)
 		})
-		var forbidden *PermissionError
-		if err == nil || errors.As(err, &forbidden) || !wait.pause(ctx) {
+		if err == nil || refusedForGood(err) || !wait.pause(ctx) {
 			return err
+		}
+		if lost(err) {
+			if _, err := c.objects(ctx, picturesBucket); err != nil {
+				c.log.Warn("object store", "error", c.explain("object store", err))
+			}
 		}
 	}
 }
 
-func (c *Client) storeNow(
-	ctx context.Context, in jetstream.ObjectStore, name string, data []byte,
-) error {
+func (c *Client) storeNow(ctx context.Context, name string, data []byte) error {
+	in := c.pictures
 	i, err := in.GetInfo(ctx, name)
 	if err == nil && time.Since(i.ModTime) < c.lay.Keep/2 {
 		if _, err := c.objectNow(ctx, in, name); err == nil {
