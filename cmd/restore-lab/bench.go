@@ -457,47 +457,13 @@ func (b *bench) measure(
 	speed := m.Speed(a.Calibrating)
 	var cells []*benchCell
 	for _, patches := range b.patches {
-		pic, err := b.shape.Picture(patches)
+		made, err := b.cellsOf(ctx, m, quant, patches, speed)
 		if err != nil {
 			return nil, err
 		}
-		// Run the first budget once without timing: it touches the weights and the workspace, and
-		// shows how many tokens the picture has. Only this run, before larger pictures, shows the
-		// memory that the encoder takes for a picture of this size.
-		debug.FreeOSMemory()
-		resetPeakRSS()
-		warm, err := lab.Measure(ctx, m, lab.MeasureRequest{
-			Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
-		})
-		if err != nil {
-			return nil, err
-		}
+		cells = append(cells, made...)
 		done++
 		shown.Set(done, total)
-		px, err := m.Pixels([]*imageproc.Picture{pic}, nil)
-		if err != nil {
-			return nil, err
-		}
-		_, attention := m.Model().EncodeWork(px, 1)
-		for _, n := range b.budgets {
-			if n.count > warm.Before {
-				return nil,
-					cli.Flagf("n-vis", "got %d, want at most the picture's %d tokens", n.count,
-						warm.Before)
-			}
-			c := &benchCell{
-				quant: quant, patches: patches, budget: n, tokens: warm.Before,
-				attention: attention, encodeRSS: warm.EncodePeakRSS, weights: info.Resident,
-			}
-			c.times, err = m.PredictTimes(speed, m.Source(), engine.Question{
-				Width: pic.Width, Height: pic.Height, NVis: n.of(warm.Before), Text: b.o.text,
-				Generated: b.o.gen,
-			})
-			if err != nil {
-				return nil, err
-			}
-			cells = append(cells, c)
-		}
 	}
 	// do not count memory left over from loading and the first runs
 	debug.FreeOSMemory()
@@ -516,6 +482,52 @@ func (b *bench) measure(
 			done++
 			shown.Set(done, total)
 		}
+	}
+	return cells, nil
+}
+
+// cellsOf returns the cells of one picture's size, after a first run that is not measured.
+func (b *bench) cellsOf(
+	ctx context.Context, m *engine.Engine, quant string, patches int, speed *kernel.Speed,
+) (cells []*benchCell, err error) {
+	pic, err := b.shape.Picture(patches)
+	if err != nil {
+		return nil, err
+	}
+	// Run the first budget once without timing: it touches the weights and the workspace, and
+	// shows how many tokens the picture has. Only this run, before larger pictures, shows the
+	// memory that the encoder takes for a picture of this size.
+	debug.FreeOSMemory()
+	resetPeakRSS()
+	warm, err := lab.Measure(ctx, m, lab.MeasureRequest{
+		Image: pic, Reduce: b.reduction(b.budgets[0], 0), Text: b.o.text, Steps: b.o.gen,
+	})
+	if err != nil {
+		return nil, err
+	}
+	px, err := m.Pixels([]*imageproc.Picture{pic}, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, attention := m.Model().EncodeWork(px, 1)
+	for _, n := range b.budgets {
+		if n.count > warm.Before {
+			return nil,
+				cli.Flagf("n-vis", "got %d, want at most the picture's %d tokens", n.count,
+					warm.Before)
+		}
+		c := &benchCell{
+			quant: quant, patches: patches, budget: n, tokens: warm.Before,
+			attention: attention, encodeRSS: warm.EncodePeakRSS, weights: m.Info().Resident,
+		}
+		c.times, err = m.PredictTimes(speed, m.Source(), engine.Question{
+			Width: pic.Width, Height: pic.Height, NVis: n.of(warm.Before), Text: b.o.text,
+			Generated: b.o.gen,
+		})
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, c)
 	}
 	return cells, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // reduceOptions are the flags of `restore-lab reduce`.
@@ -54,28 +55,36 @@ position (counted from the first visual token), feat, and the scores. Rows are i
 	return cmd
 }
 
-func (o *reduceOptions) run(a *cli.App) error {
+// methodOptions returns the requested reduction. It refuses one that tokens of a file cannot pass.
+func (o *reduceOptions) methodOptions() (opts methods.Options, err error) {
 	if o.reduction.Base() == "" {
-		return cli.Usagef(
+		return opts, cli.Usagef(
 			"reduce: no --base, want the method that selects tokens (see 'restore methods')")
 	}
 	if err := o.reduction.CheckSeed(); err != nil {
-		return err
+		return opts, err
 	}
-	opts, err := options(&o.reduction)
-	if err != nil {
-		return err
+	if opts, err = options(&o.reduction); err != nil {
+		return opts, err
 	}
 	if err := o.model.Check(); err != nil {
-		return err
+		return opts, err
 	}
 	if opts.TwoStages {
-		return cli.Flagf("two-stages", "the second stage acts inside the decoder: tokens from a "+
-			"file pass none, want restore run or restore-lab trace")
+		return opts, cli.Flagf("two-stages", "the second stage acts inside the decoder: tokens "+
+			"from a file pass none, want restore run or restore-lab trace")
 	}
 	if opts.Inside() {
-		return cli.Flagf("base", "got %s, which acts inside the decoder: tokens from a file "+
+		return opts, cli.Flagf("base", "got %s, which acts inside the decoder: tokens from a file "+
 			"pass none, want restore run or restore-lab trace", opts.Base)
+	}
+	return opts, nil
+}
+
+func (o *reduceOptions) run(a *cli.App) error {
+	opts, err := o.methodOptions()
+	if err != nil {
+		return err
 	}
 	if err := a.Bytes("out", o.out); err != nil {
 		return err
@@ -99,18 +108,43 @@ func (o *reduceOptions) run(a *cli.App) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.in, err)
 	}
-	before, err := methods.NewBefore(&opts)
+	pool := kernel.NewPool(o.model.Threads)
+	defer pool.Close()
+	r, encoded, err := o.reduce(in, opts, pool)
 	if err != nil {
 		return err
 	}
-	whole := in
+	err = file.Write(func(w io.Writer) error {
+		return checkpoint.WriteSafetensors(w, methods.Tensors(r), nil)
+	})
+	if err != nil {
+		return err
+	}
+	far, err := methods.Hausdorff(r, in, pool)
+	if err != nil {
+		return err
+	}
+	kept, merged := r.Counts()
+	fmt.Fprintf(a.Err, "%s; %s\nselect %s, merge %s\nweighted Hausdorff distance %.4f\n",
+		cli.TokensLine(in.N, encoded, kept, merged), r.Options, cli.Milliseconds(r.SelectTime),
+		cli.Milliseconds(r.MergeTime), far)
+	return nil
+}
+
+// reduce reduces a file's tokens. It also returns how many of them a method before the encoder
+// leaves.
+func (o *reduceOptions) reduce(
+	in *reduce.Input, opts methods.Options, pool *kernel.Pool,
+) (r *reduce.Reduction, encoded int, err error) {
+	before, err := methods.NewBefore(&opts)
+	if err != nil {
+		return nil, 0, err
+	}
 	if before != nil {
 		if in, err = before.Apply(in); err != nil {
-			return fmt.Errorf("%s: %w", o.in, err)
+			return nil, 0, fmt.Errorf("%s: %w", o.in, err)
 		}
 	}
-	pool := kernel.NewPool(o.model.Threads)
-	defer pool.Close()
 	plan, err := methods.Resolve(opts, methods.Facts{
 		Tokens: in.N, Views: in.ViewSizes(), GridH: in.GridH, GridW: in.GridW, NoClass: in.NoClass,
 		Pruned: in.Pruned,
@@ -119,27 +153,12 @@ func (o *reduceOptions) run(a *cli.App) error {
 		},
 	})
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
-	r, err := methods.Reduce(in, plan, pool)
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.in, err)
+	if r, err = methods.Reduce(in, plan, pool); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", o.in, err)
 	}
-	err = file.Write(func(w io.Writer) error {
-		return checkpoint.WriteSafetensors(w, methods.Tensors(r), nil)
-	})
-	if err != nil {
-		return err
-	}
-	far, err := methods.Hausdorff(r, whole, pool)
-	if err != nil {
-		return err
-	}
-	kept, merged := r.Counts()
-	fmt.Fprintf(a.Err, "%s; %s\nselect %s, merge %s\nweighted Hausdorff distance %.4f\n",
-		cli.TokensLine(whole.N, in.N, kept, merged), r.Options, cli.Milliseconds(r.SelectTime),
-		cli.Milliseconds(r.MergeTime), far)
-	return nil
+	return r, in.N, nil
 }
 
 // parseGrid parses "24x16" as 24 rows and 16 columns, "" as an unknown grid.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -16,11 +17,17 @@ import (
 	"github.com/restore-vlm/restore/internal/cli"
 )
 
+// showOptions are the flags of `restore show`.
+type showOptions struct {
+	flags        *pflag.FlagSet
+	model        cli.ModelFlags
+	footprint    footprintFlags
+	shape        string
+	asJSON, card bool
+}
+
 func newShow(a *cli.App) *cobra.Command {
-	m := cli.ModelFlags{Describe: true}
-	var asJSON, card bool
-	var f footprintFlags
-	var shape string
+	o := &showOptions{model: cli.ModelFlags{Describe: true}}
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Describe a model: architecture, sizes, weights, memory, time",
@@ -28,10 +35,11 @@ func newShow(a *cli.App) *cobra.Command {
   restore show --shape qwen2.5-vl-7b --n-vis 0`,
 		Args: cli.NoArgs,
 	}
-	fs := cmd.Flags()
+	fs, f := cmd.Flags(), &o.footprint
+	o.flags = fs
 	fs.SortFlags = false
-	m.Add(fs)
-	fs.StringVar(&shape, "shape", "",
+	o.model.Add(fs)
+	fs.StringVar(&o.shape, "shape", "",
 		"describe the `shape` of a published model or a config.json, without weights")
 	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
 	cli.ShowDefault(fs, "shape", "none")
@@ -42,68 +50,79 @@ func newShow(a *cli.App) *cobra.Command {
 	fs.StringVar(&f.picture, "picture", "672x672", "for a picture of this `size` in pixels")
 	fs.IntVar(&f.text, "text", 60, "for `N` tokens of text in the prompt")
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
-	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
-	fs.BoolVar(&card, "card", false, "print the embedded model's card instead, in Markdown")
+	fs.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&o.card, "card", false, "print the embedded model's card instead, in Markdown")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if card {
-			var others []string
-			fs.VisitAll(func(f *pflag.Flag) {
-				if f.Name != "card" {
-					others = append(others, f.Name)
-				}
-			})
-			err := cli.NoUse(fs, true, "has no use with --card, got %v", others...)
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(a.Out, builtin.Card)
-			return err
+		if o.card {
+			return o.showCard(a)
 		}
-		for _, name := range []string{"model", "vision-tower", "mmproj", "pull"} {
-			if flag := fs.Lookup(name); shape != "" && flag.Changed {
-				return cli.Usagef("--shape and --%s: both given, got %s and %s, want one of them",
-					name,
-					shape, flag.Value)
-			}
+		return o.run(cmd.Context(), a)
+	}
+	return cmd
+}
+
+// showCard prints the embedded model's card.
+func (o *showOptions) showCard(a *cli.App) error {
+	var others []string
+	o.flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "card" {
+			others = append(others, f.Name)
 		}
-		var model *restore.Model
-		var err error
-		if shape == "" {
-			model, err = m.Open(cmd.Context(), a)
-		} else {
-			model, err = m.OpenShape(a, shape)
+	})
+	if err := cli.NoUse(o.flags, true, "has no use with --card, got %v", others...); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.Out, builtin.Card)
+	return err
+}
+
+// open describes the model, or a shape.
+func (o *showOptions) open(ctx context.Context, a *cli.App) (*restore.Model, error) {
+	if o.shape == "" {
+		return o.model.Open(ctx, a)
+	}
+	for _, name := range []string{"model", "vision-tower", "mmproj", "pull"} {
+		if flag := o.flags.Lookup(name); flag.Changed {
+			return nil, cli.Usagef("--shape and --%s: both given, got %s and %s, want one of them",
+				name, o.shape, flag.Value)
 		}
+	}
+	return o.model.OpenShape(a, o.shape)
+}
+
+// run prints the description of a model.
+func (o *showOptions) run(ctx context.Context, a *cli.App) error {
+	model, err := o.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	info := shown{Details: model.Details()}
+	info.Free, _ = restore.FreeMemory()
+	if info.Processor != "" || o.shape != "" {
+		info.Memory, err = o.footprint.predict(model, o.flags.Changed("n-vis"))
 		if err != nil {
 			return err
 		}
-		defer model.Close()
-		info := shown{Details: model.Details()}
-		info.Free, _ = restore.FreeMemory()
-		if info.Processor != "" || shape != "" {
-			if info.Memory, err = f.predict(model, fs.Changed("n-vis")); err != nil {
-				return err
-			}
-		}
-		if info.Quants, err = f.quants(a, model, info.Packed, info.Memory); err != nil {
-			return err
-		}
-		// Read the weights last. If they do not fit into memory, refuse before reading them.
-		if shape == "" && (info.Free == 0 || info.Resident <= info.Free) {
-			if err := model.Verify(); err != nil {
-				return err
-			}
-		}
-		if asJSON {
-			return cli.WriteJSON(a.Out, info)
-		}
-		if err := cli.Table(a.Out, slices.Concat(infoRows(info.Details), memoryRows(info.Memory),
-			quantRows(info.Quants, info.Free))); err != nil || m.Path+shape != "" {
-			return err
-		}
-		_, err = fmt.Fprintln(a.Out, "\n'restore show --card' prints what this model can answer.")
+	}
+	if info.Quants, err = o.footprint.quants(a, model, info.Packed, info.Memory); err != nil {
 		return err
 	}
-	return cmd
+	// Read the weights last. If they do not fit into memory, refuse before reading them.
+	if o.shape == "" && (info.Free == 0 || info.Resident <= info.Free) {
+		if err := model.Verify(); err != nil {
+			return err
+		}
+	}
+	if o.asJSON {
+		return cli.WriteJSON(a.Out, info)
+	}
+	if err := cli.Table(a.Out, slices.Concat(infoRows(info.Details), memoryRows(info.Memory),
+		quantRows(info.Quants, info.Free))); err != nil || o.model.Path+o.shape != "" {
+		return err
+	}
+	_, err = fmt.Fprintln(a.Out, "\n'restore show --card' prints what this model can answer.")
+	return err
 }
 
 // shownTokens is the default budget of run.
