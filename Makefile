@@ -54,7 +54,7 @@ clients:
 
 # The chart and the compose file with the libraries of helm, kubectl and compose.
 deploy:
-	cd tools/deploy && go test .
+	cd tools/deploy && go test -count=1 .
 
 # All of a release in dist/ (docs/releases.md). The first run compiles goreleaser: ten minutes on two cores.
 snapshot:
