@@ -36,6 +36,9 @@ func (p *Panel) axes(sh sheet, left, top float64) (x, y axis) {
 			y.low, y.high = min(y.low, s.Y[i]), max(y.high, s.Y[i])
 		}
 	}
+	for _, v := range p.Ticks {
+		x.low, x.high = min(x.low, v), max(x.high, v)
+	}
 	x.widen()
 	y.widen()
 	if x.ticks = p.Ticks; x.ticks == nil {

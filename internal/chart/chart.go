@@ -11,7 +11,7 @@ import (
 // Panel is one of several plots that are drawn with one legend.
 type Panel struct {
 	Title, X, Y string
-	Ticks       []float64 // on the x axis
+	Ticks       []float64 // on the x axis, which covers them
 	LogX        bool      // logarithmic x axis
 	Low, High   float64   // smallest range of the y axis
 	Series      []Series

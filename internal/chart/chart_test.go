@@ -114,6 +114,18 @@ func TestDrawMany(t *testing.T) {
 	}
 }
 
+// Ensure that an axis covers its ticks, so that panels with the same ticks have the same axis: by
+// hand, 2 of 1 to 3 is the middle of 62 and 426.
+func TestTicksWithoutPoints(t *testing.T) {
+	p := []Panel{{Ticks: []float64{1, 2, 3}, High: 1, Series: []Series{
+		{Name: "one", X: []float64{2, 3}, Y: []float64{0, 1}},
+	}}}
+	s := drawn(t, func(w io.Writer) error { return Draw(w, "", p) })
+	if want := "M244.0 322.0L426.0 30.0"; !slices.Contains(s.paths(), want) {
+		t.Errorf("got paths %q, want %q", s.paths(), want)
+	}
+}
+
 func TestCaption(t *testing.T) {
 	bare := drawn(t, func(w io.Writer) error { return Draw(w, "", two) })
 	long := strings.TrimSpace(strings.Repeat("what was measured ", 20))
