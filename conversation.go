@@ -136,15 +136,6 @@ func (c *Conversation) Undo() bool {
 	return true
 }
 
-// Reset forgets the dialogue but keeps the cache: if the next question begins with the same
-// pictures, they are not read again.
-func (c *Conversation) Reset() {
-	c.turns = nil
-	if c.c != nil {
-		c.c.Reset()
-	}
-}
-
 // submitted asks a service that is no Model, and passes the texts of the answer to onText, which
 // may be nil. If the context ends, the answer is the text so far.
 func submitted(ctx context.Context, s Service, r *Request, onText func(string)) (*Answer, error) {

@@ -37,9 +37,6 @@ func (e *Engine) NewConversation(o methods.Options) *Conversation {
 	return &Conversation{e: e, options: o}
 }
 
-// Reset forgets the dialogue.
-func (c *Conversation) Reset() { c.messages, c.pics, c.turns = nil, nil, nil }
-
 // Undo removes the last question with its answer and its pictures. It returns false if there is
 // none.
 func (c *Conversation) Undo() bool {
