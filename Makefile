@@ -46,11 +46,11 @@ chaos:
 
 # The server's page in a browser; wants chromium.
 browser:
-	cd tools/clients && go test ./browser
+	cd tools/clients && go test -count=1 ./browser
 
 # The server with OpenAI's library for Go, which takes longer to compile than everything else.
 clients:
-	cd tools/clients && go test ./openaigo
+	cd tools/clients && go test -count=1 ./openaigo
 
 # The chart and the compose file with the libraries of helm, kubectl and compose.
 deploy:
