@@ -12,7 +12,8 @@ var (
 	// features that single kernels test for, in addition to the level
 	hasVNNI = hasAVX512 && cpu.X86.HasAVX512VNNI
 	hasBF16 = hasAVX512 && cpu.X86.HasAVX512BF16
-	hasAMX  = hasVNNI && hasBF16 && cpu.X86.HasAMXTile && cpu.X86.HasAMXBF16
+	hasAMX  = hasVNNI && hasBF16 && cpu.X86.HasAMXTile && cpu.X86.HasAMXBF16 &&
+		cpu.X86.HasAMXInt8
 )
 
 // tileError says why the system does not let this process use AMX. It is nil if it does, or if the
