@@ -96,7 +96,7 @@ func TestVerify(t *testing.T) {
 // Ensure that a shape has the published model's number of weights, that any config.json is a shape,
 // and that another name is refused.
 func TestDescribeShape(t *testing.T) {
-	const params = 7063427072 - 2048 // of llava-1.5-7b, without the tower's last norm
+	const params = int64(7063427072 - 2048) // of llava-1.5-7b, without the tower's last norm
 	m, err := restore.DescribeShape(restore.Shapes()[0], nil, &restore.Options{Weights: "q4"})
 	if err != nil {
 		t.Fatal(err)
