@@ -107,9 +107,7 @@ func multiplyRows(a *asm, site string, n int) {
 	a.label("multiply" + site)
 	a.op("CMPQ R13, R12")
 	a.op("JCC prefetched%s", site)
-	for line := range pairsLines {
-		a.op("PREFETCHT1 %d(R13)", 64*line)
-	}
+	prefetchLines(a, "R13", pairsLines)
 	a.op("ADDQ $%d, R13", 64*pairsLines)
 	a.label("prefetched" + site)
 	step(a, n, func(int) {})
@@ -145,11 +143,16 @@ func unpackRows(a *asm, site string, n int) {
 func prefetchUnit(a *asm, site string) {
 	a.op("CMPQ soon+%d(FP), $0", a.offset["soon"])
 	a.op("JEQ later%s", site)
-	for line := 0; line < pairsUnit; line += 64 {
-		a.op("PREFETCHT1 %d(R13)", line)
-	}
+	prefetchLines(a, "R13", pairsUnit/64)
 	a.op("ADDQ $%d, R13", pairsUnit)
 	a.label("later" + site)
+}
+
+// prefetchLines prefetches cache lines from the address in reg on.
+func prefetchLines(a *asm, reg string, lines int) {
+	for line := range lines {
+		a.op("PREFETCHT1 %d(%s)", 64*line, reg)
+	}
 }
 
 // step multiplies n tiles of rows with one unit. between emits other instructions, a quarter at a

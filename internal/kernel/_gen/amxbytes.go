@@ -26,8 +26,8 @@ type byteUnpacker struct {
 	// factor is a span's scale divided by its blocks' largest scale or, with a minimum, largest
 	// value: whole values stay exact where the blocks' scales agree
 	factor float64
-	// quarter unpacks half a block, whose weights and parameters are at the offsets w and params
-	quarter func(a *asm, i int)
+	// part unpacks half i of block b of a unit, for half h of the strip
+	part func(a *asm, b, i, h int)
 }
 
 // Registers of the AMX kernels of 8 bits.
@@ -36,10 +36,16 @@ const (
 	zMask, zUpper  = 20, 21
 )
 
-// loadParams loads the ratios and offsets of block b of a unit for half h of the strip.
-func loadParams(a *asm, b, h int) {
-	a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h, zRatio+h)
-	a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h+64, zShift+h)
+// quarter unpacks half a block of a unit, with the parameters at R11.
+func (u byteUnpacker) quarter(a *asm, i int) {
+	b := i / 2
+	for h := range 2 {
+		if i%2 == 0 {
+			a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h, zRatio+h)
+			a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h+64, zShift+h)
+		}
+		u.part(a, b, i%2, h)
+	}
 }
 
 // joinBytes scales the values in the words of even (of bytes 0 and 2) and odd, and stores the upper
@@ -61,24 +67,18 @@ func bytes4(q nibbles) byteUnpacker {
 	if q.min {
 		u.name, u.offset, u.min, u.factor = "Q4M", 0, true, 1./127
 	}
-	u.quarter = func(a *asm, i int) {
-		b := i / 2
-		for h := range 2 {
-			if i%2 == 0 {
-				loadParams(a, b, h)
-			}
-			for pair := i % 2 * 2; pair < i%2*2+2; pair++ {
-				const x, even, odd, evenHigh, oddHigh = 8, 0, 1, 2, 3
-				a.op("VMOVDQU32 %d(BX), Z%d", b*q.size+q.head+128*pair+64*h, x)
-				a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
-				a.op("VPSRLW $8, Z%d, Z%d", x, odd)
-				a.op("VPANDD Z%d, Z%d, Z%d", zMask, odd, odd)
-				a.op("VPSRLW $4, Z%d, Z%d", x, evenHigh)
-				a.op("VPANDD Z%d, Z%d, Z%d", zMask, evenHigh, evenHigh)
-				a.op("VPSRLW $12, Z%d, Z%d", x, oddHigh)
-				joinBytes(a, even, odd, h, 8*b+2*pair)
-				joinBytes(a, evenHigh, oddHigh, h, 8*b+2*pair+1)
-			}
+	u.part = func(a *asm, b, i, h int) {
+		for pair := 2 * i; pair < 2*i+2; pair++ {
+			const x, even, odd, evenHigh, oddHigh = 8, 0, 1, 2, 3
+			a.op("VMOVDQU32 %d(BX), Z%d", b*q.size+q.head+128*pair+64*h, x)
+			a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
+			a.op("VPSRLW $8, Z%d, Z%d", x, odd)
+			a.op("VPANDD Z%d, Z%d, Z%d", zMask, odd, odd)
+			a.op("VPSRLW $4, Z%d, Z%d", x, evenHigh)
+			a.op("VPANDD Z%d, Z%d, Z%d", zMask, evenHigh, evenHigh)
+			a.op("VPSRLW $12, Z%d, Z%d", x, oddHigh)
+			joinBytes(a, even, odd, h, 8*b+2*pair)
+			joinBytes(a, evenHigh, oddHigh, h, 8*b+2*pair+1)
 		}
 	}
 	return u
@@ -87,19 +87,13 @@ func bytes4(q nibbles) byteUnpacker {
 // bytes8 unpacks Q8.
 func bytes8() byteUnpacker {
 	u := byteUnpacker{name: "Q8", size: q8Block, offset: 128, lines: 9, mask: 0x00ff00ff, factor: 1}
-	u.quarter = func(a *asm, i int) {
-		b := i / 2
-		for h := range 2 {
-			if i%2 == 0 {
-				loadParams(a, b, h)
-			}
-			for group := i % 2 * 4; group < i%2*4+4; group++ {
-				const x, even = 8, 0
-				a.op("VMOVDQU32 %d(BX), Z%d", b*q8Block+64+128*group+64*h, x)
-				a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
-				a.op("VPSRLW $8, Z%d, Z%d", x, x)
-				joinBytes(a, even, x, h, 8*b+group)
-			}
+	u.part = func(a *asm, b, i, h int) {
+		for group := 4 * i; group < 4*i+4; group++ {
+			const x, even = 8, 0
+			a.op("VMOVDQU32 %d(BX), Z%d", b*q8Block+64+128*group+64*h, x)
+			a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
+			a.op("VPSRLW $8, Z%d, Z%d", x, x)
+			joinBytes(a, even, x, h, 8*b+group)
 		}
 	}
 	return u
@@ -246,9 +240,7 @@ func amxBytes(a *asm, u byteUnpacker) {
 	a.label("step")
 	a.op("CMPQ BX, end+%d(FP)", a.offset["end"])
 	a.op("JCC fetched")
-	for line := range u.lines {
-		a.op("PREFETCHT1 %d(BX)", 64*line)
-	}
+	prefetchLines(a, "BX", u.lines)
 	a.op("ADDQ $%d, BX", 64*u.lines)
 	a.label("fetched")
 	byteStep(a, func(i int) { addSums(a, 4*i, 4*i+4) })
@@ -299,9 +291,7 @@ func fetchUnit(a *asm, u byteUnpacker, site string) {
 	a.op("CMPQ soon+%d(FP), $0", a.offset["soon"])
 	a.op("JEQ later%s", site)
 	a.load("next", "AX")
-	for line := 0; line < 2*u.size; line += 64 {
-		a.op("PREFETCHT1 %d(AX)", line)
-	}
+	prefetchLines(a, "AX", 2*u.size/64)
 	a.op("ADDQ $%d, next+%d(FP)", 2*u.size, a.offset["next"])
 	a.label("later" + site)
 }
