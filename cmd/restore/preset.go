@@ -32,7 +32,7 @@ func (o *harnessFlags) add(fs *pflag.FlagSet) {
 			"file with a JSON object of them; may be repeated")
 }
 
-// check reads the presets, those of a file in the order of their names.
+// check reads the presets; presets of a file come in the order of their names.
 func (o *harnessFlags) check() error {
 	if o.detail != "none" && o.detail != "budget" {
 		return cli.NotOneOf("detail", o.detail, []string{"none", "budget"})

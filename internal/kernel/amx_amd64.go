@@ -21,7 +21,7 @@ const (
 	pairRows  = 2 * tileRows
 	// tilePage is the alignment of x, of units and of accumulators. The processor compares loads
 	// with earlier stores only by their offset in a page of this size, so the tiles of x in one
-	// step must not have the offsets of what is written for the next.
+	// step must not have the offsets of the stores for the next.
 	tilePage = 4096
 	// stripWidth is the number of columns of a strip: two tiles.
 	stripWidth = 32

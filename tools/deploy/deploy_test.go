@@ -162,7 +162,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// Ensure that values that cannot work are refused with what is missing.
+// Ensure that values that cannot work are refused, and that the error names the missing one.
 func TestValuesRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`:                          "gateway.keySecret",
@@ -212,7 +212,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// problems says what is wrong with a pod.
+// problems returns the faults of a pod.
 func problems(p *core.PodSpec) (out []string) {
 	check := func(ok bool, what string) {
 		if !ok {

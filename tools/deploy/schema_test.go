@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// schemas knows the fields of kinds: those of Kubernetes as kubectl does, and definitions of other
+// schemas knows the fields of kinds: Kubernetes kinds as kubectl does, and definitions of other
 // kinds as the API server does.
 type schemas struct {
 	kubernetes  openapi.Resources
@@ -105,8 +105,8 @@ func (s *schemas) define(path string) error {
 	return nil
 }
 
-// check says what is wrong with an object as JSON: an unknown kind, an unknown or missing field, a
-// value of another type.
+// check returns the first fault of an object as JSON: an unknown kind, an unknown or missing field,
+// or a value of another type.
 func (s *schemas) check(data []byte) error {
 	var o map[string]any
 	if err := json.Unmarshal(data, &o); err != nil {
