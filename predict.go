@@ -26,6 +26,8 @@ type Details struct {
 	Kernel       string  // implementation of the arithmetic in use
 	Template     string  // where the chat template came from
 	Processor    string  // picture processor; "" if the model has none
+	Videos       string  // video processor; "" if the model takes no videos
+	NoVideos     string  // the setting of videos for which they are refused; "" if there is none
 	Tokens       int     // number of tokenizer ids; 0 if the model has none
 	End          []int32 // tokens that end an answer
 	Packed       bool    `json:"-"` // the file is packed: its types cannot be changed
@@ -44,7 +46,7 @@ func (m *Model) Details() *Details {
 		Architecture: i.Architecture, Params: i.Params, Bytes: i.Bytes, Types: i.Types, EOS: i.EOS,
 		Name: i.Name, Format: i.Format, Disk: i.Disk, Kept: i.Kept, Resident: i.Resident,
 		Threads: i.Threads, Kernel: i.Kernel, Template: i.Template, Processor: i.Processor,
-		Tokens: i.Tokens, End: i.End, Packed: m.e.Packed(),
+		Videos: i.Videos, NoVideos: i.NoVideos, Tokens: i.Tokens, End: i.End, Packed: m.e.Packed(),
 	}
 	if i.Sizes != nil {
 		d.Sizes = i.Sizes

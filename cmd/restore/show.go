@@ -297,6 +297,12 @@ func infoRows(i *restore.Details) [][]string {
 	optional("tokenizer", tokens)
 	optional("chat template", i.Template)
 	optional("picture processor", i.Processor)
+	switch {
+	case i.NoVideos != "":
+		rows = append(rows, []string{"video processor", "none, videos are refused: " + i.NoVideos})
+	case i.Videos != "":
+		rows = append(rows, []string{"video processor", i.Videos})
+	}
 	return append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")}, []string{
 		"kernel", fmt.Sprintf("%s, %d threads", i.Kernel, i.Threads),
 	})

@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,5 +96,48 @@ func TestShowEncoder(t *testing.T) {
 	r := commandLine("show", "--encoder-quant", "stored", "--json")
 	if r.Code != cli.ExitOK || !strings.Contains(r.Out, `"Encoder":{"type":"stored"}`) {
 		t.Errorf("as stored: %d, %s", r.Code, r.Err)
+	}
+}
+
+// Ensure that a setting of videos that is not supported refuses videos alone, by its name, and that
+// show says so.
+func TestVideoSettingRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "m")
+	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/qwen3vl-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	frames := []string{
+		filepath.Join(dir, "qwen3vl-tiny-video-clip0-frame00-96x64.png"),
+		filepath.Join(dir, "qwen3vl-tiny-video-clip0-frame01-96x64.png"),
+	}
+	ask := []string{"run", "-m", dir, "-p", "?", "-n", "1", "--base", "none"}
+	video := slices.Concat(ask, []string{"--video-frames"}, frames)
+	if r := commandLine(video...); r.Code != cli.ExitOK {
+		t.Fatalf("as published: exit code %d, %q", r.Code, r.Err)
+	}
+	if r := commandLine("show", "-m", dir); !strings.Contains(r.Out, "Qwen3VLVideoProcessor\n") {
+		t.Errorf("show: %s", r.Out)
+	}
+	file := filepath.Join(dir, "video_preprocessor_config.json")
+	settings, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings = append([]byte(`{"num_frames":8,`), settings[1:]...)
+	if err := os.WriteFile(file, settings, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const want = "video_preprocessor_config.json: imageproc: video processor config: " +
+		"num_frames: got 8, which is not supported, want null"
+	if r := commandLine(video...); r.Code == cli.ExitOK || !strings.Contains(r.Err, want) {
+		t.Errorf("a video: exit code %d, %q, want %q", r.Code, r.Err, want)
+	}
+	if r := commandLine(append(ask, "--image", frames[0])...); r.Code != cli.ExitOK {
+		t.Errorf("a picture: exit code %d, %q", r.Code, r.Err)
+	}
+	r := commandLine("show", "-m", dir)
+	shown := strings.Join(strings.Fields(r.Out), " ")
+	if r.Code != cli.ExitOK || !strings.Contains(shown, "none, videos are refused: m: "+want) {
+		t.Errorf("show: exit code %d, %q, %s, want %q", r.Code, r.Err, shown, want)
 	}
 }

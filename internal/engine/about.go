@@ -58,6 +58,18 @@ func (e *Engine) About() About {
 	return a
 }
 
+// aboutVideos returns the class of the video processor, or why settings of videos are refused.
+func (e *Engine) aboutVideos() (class, refused string) {
+	if e.noVideos != nil {
+		return "", e.noVideos.Error()
+	}
+	f, err := families.Of(e.ck.Name, e.ck.Config())
+	if err != nil || e.videos() == nil {
+		return "", ""
+	}
+	return f.Video.Class, ""
+}
+
 // Tokenizer returns the model's tokenizer, or nil if it has none.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 

@@ -126,6 +126,7 @@ type Engine struct {
 	source   string              // where the template came from
 	proc     imageproc.Processor // nil if the model has none
 	several  imageproc.Processor // for pictures that are not alone in their prompt; nil: proc
+	noVideos error               // why settings of videos are refused; nil: they are not
 	special  map[string]string   // bos_token, eos_token, … for the template
 	eos      map[int32]bool
 
@@ -548,7 +549,7 @@ func (e *Engine) documents() (err error) {
 		}
 	}
 	if p.Processor.Data != nil {
-		if e.proc, err = families.Prepares(e.ck.Name, p); err != nil {
+		if e.proc, e.noVideos, err = families.Prepares(e.ck.Name, p); err != nil {
 			return err
 		}
 	}
@@ -627,6 +628,8 @@ type Info struct {
 	Kernel    string // implementation of the arithmetic in use
 	Template  string // where the chat template came from
 	Processor string // picture processor; "" if the model has none
+	Videos    string // video processor; "" if the model takes no videos
+	NoVideos  string // the setting of videos for which they are refused; "" if there is none
 	Tokens    int    // number of tokenizer ids; 0 if the model has none
 	End       []int32
 }
@@ -669,6 +672,7 @@ func (e *Engine) Info() Info {
 	if e.proc != nil {
 		i.Processor = e.proc.Name()
 	}
+	i.Videos, i.NoVideos = e.aboutVideos()
 	if e.tok != nil {
 		i.Tokens = e.tok.VocabSize()
 	}

@@ -360,13 +360,25 @@ func (e *Engine) videoTask(v *imageproc.Video) task {
 }
 
 func (e *Engine) videoPixels(v *imageproc.Video) (*imageproc.Pixels, error) {
-	proc, ok := e.proc.(imageproc.VideoProcessor)
-	if !ok || e.m.VideoToken() < 0 {
-		return nil, fmt.Errorf(
-			"engine: video: got %d frames, and %s takes no videos, only pictures", len(v.Frames),
-			e.ck.Name)
+	proc := e.videos()
+	switch {
+	case proc != nil:
+		return proc.ProcessVideo(v)
+	case e.noVideos != nil:
+		return nil, fmt.Errorf("engine: video: got %d frames, which the model takes only with "+
+			"other settings: %w", len(v.Frames), e.noVideos)
 	}
-	return proc.ProcessVideo(v)
+	return nil, fmt.Errorf("engine: video: got %d frames, and %s takes no videos, only pictures",
+		len(v.Frames), e.ck.Name)
+}
+
+// videos returns the processor of videos; nil if the model takes none.
+func (e *Engine) videos() imageproc.VideoProcessor {
+	proc, ok := e.proc.(imageproc.VideoProcessor)
+	if !ok || e.noVideos != nil || e.m.VideoToken() < 0 {
+		return nil
+	}
+	return proc
 }
 
 func (e *Engine) takesPictures() error {

@@ -96,7 +96,10 @@ func WithVideo(p Processor, videoConfigJSON []byte, kind VideoKind) (Processor, 
 	r.class = kind.Class
 	p = kind.New(r, p)
 	r.rejectOthers()
-	return p, r.err
+	if r.err != nil {
+		return nil, r.err
+	}
+	return p, nil
 }
 
 // Settings reads typed values from a processor's configuration and keeps the first error.
@@ -330,11 +333,17 @@ func (r *Settings) rejectOthers() {
 		if r.seen[key] || string(v) == "null" {
 			continue
 		}
+		want := ""
 		switch {
-		case strings.HasPrefix(key, "do_") && string(v) != "false",
-			slices.Contains(refused, key),
-			key == "data_format" && !strings.Contains(strings.ToLower(string(v)), "first"):
-			r.Fail(key, "%s is not supported", short(v))
+		case strings.HasPrefix(key, "do_") && string(v) != "false":
+			want = "false"
+		case slices.Contains(refused, key):
+			want = "null"
+		case key == "data_format" && !strings.Contains(strings.ToLower(string(v)), "first"):
+			want = `"channels_first"`
+		}
+		if want != "" {
+			r.Fail(key, "got %s, which is not supported, want %s", short(v), want)
 		}
 	}
 }

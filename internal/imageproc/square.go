@@ -21,7 +21,7 @@ func (r *Settings) Square(side int) Square {
 		r.Fail("size", "got %s, want equal height and width", describe(s))
 	}
 	if !r.Bool("do_resize", true) {
-		r.Fail("do_resize", "false is not supported")
+		r.Fail("do_resize", "got false, which is not supported, want true")
 	}
 	return q
 }

@@ -40,7 +40,7 @@ func NewTiles(r *Settings) Processor {
 func TilesOf(r *Settings, tile Square, pinpoints [][2]int) *Tiles {
 	l := &Tiles{Square: tile, class: r.class, pinpoints: pinpoints}
 	if !r.Bool("do_pad", true) {
-		r.Fail("do_pad", "false is not supported")
+		r.Fail("do_pad", "got false, which is not supported, want true")
 	}
 	if v, ok := r.raw("image_grid_pinpoints"); ok {
 		l.pinpoints = r.pinpoints("image_grid_pinpoints", v)

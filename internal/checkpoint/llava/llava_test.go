@@ -231,7 +231,7 @@ func TestOneVision(t *testing.T) {
 	}
 	parts := &checkpoint.Parts{}
 	parts.Config.Data, parts.Processor.Data = text, processor
-	if p, err := families.Prepares("x", parts); err != nil ||
+	if p, refused, err := families.Prepares("x", parts); err != nil || refused != nil ||
 		p.Name() != "LlavaOnevisionImageProcessor" {
 		t.Errorf("processor %s: %v", processor, err)
 	}

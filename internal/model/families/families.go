@@ -46,27 +46,29 @@ func Processor(config []byte) (imageproc.Processor, error) {
 }
 
 // Prepares builds the processor of pictures and videos of a model called name. Without a video
-// processor of its own, the picture processor's settings are those of videos, too.
-func Prepares(name string, p *checkpoint.Parts) (imageproc.Processor, error) {
+// processor of its own, the picture processor's settings are those of videos, too. If only the
+// videos' settings are not supported, noVideos says why, and the processor is that of pictures.
+func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos, err error) {
 	f, err := Of(name, p.Config.Data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	proc, err := Processor(p.Processor.Data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", name, p.Processor.From, err)
+		return nil, nil, fmt.Errorf("%s: %s: %w", name, p.Processor.From, err)
 	}
 	if f.Video.Class == "" {
-		return proc, nil
+		return proc, nil, nil
 	}
 	part := p.Video
 	if part.Data == nil {
 		part = p.Processor
 	}
-	if proc, err = imageproc.WithVideo(proc, part.Data, f.Video); err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", name, part.From, err)
+	both, err := imageproc.WithVideo(proc, part.Data, f.Video)
+	if err != nil {
+		return proc, fmt.Errorf("%s: %s: %w", name, part.From, err), nil
 	}
-	return proc, nil
+	return both, nil, nil
 }
 
 // Of returns the family of the model called name with that config.json. The error lists the known

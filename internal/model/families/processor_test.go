@@ -2,6 +2,7 @@ package families
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -49,9 +50,9 @@ func parts(architecture, pictures, videos string) *checkpoint.Parts {
 
 func prepares(t testing.TB, p *checkpoint.Parts) imageproc.Processor {
 	t.Helper()
-	proc, err := Prepares("x", p)
-	if err != nil {
-		t.Fatal(err)
+	proc, refused, err := Prepares("x", p)
+	if err != nil || refused != nil {
+		t.Fatal(err, refused)
 	}
 	return proc
 }
@@ -188,35 +189,43 @@ func TestLimits(t *testing.T) {
 }
 
 // Ensure that settings that would change the pixels, or do not go with the pictures', are refused
-// by name.
+// by name, and that those of videos refuse only videos.
 func TestSettingsRefused(t *testing.T) {
-	for _, c := range []struct{ family, old, new, names string }{
-		{"onevision", `"height":384`, `"height":383`, "size"},
-		{"onevision", `{"height":384,"width":384}`, `{"shortest_edge":384}`, "size"},
-		{"onevision", `"do_pad":true`, `"do_pad":false`, "do_pad"},
-		{"onevision", `"do_pad":true`, `"do_resize":false`, "do_resize"},
-		{"onevision", `"do_pad":true`, `"do_center_crop":true`, "do_center_crop"},
-		{"onevision", `"do_pad":true`, `"image_grid_pinpoints":[[384,100]]`, "image_grid_pinpoints"},
-		{"onevision", `"do_resize":true`, `"do_resize":false`, "do_resize"},
-		{"onevision", `"do_resize":true`, `"do_center_crop":true`, "do_center_crop"},
-		{"onevision", `"do_resize":true`, `"do_sample_frames":true`, "do_sample_frames"},
-		{"onevision", `LlavaOnevisionVideo`, `Qwen2VLVideo`, "want LlavaOnevisionVideoProcessor"},
-		{"qwen3vl", `Processor","patch_size":16`, `Processor","patch_size":14`, "patch_size"},
-		{"qwen3vl", `Processor","patch`, `Processor","merge_size":3,"patch`, "merge_size"},
-		{"qwen3vl", `"shortest_edge":4096`, `"height":4096`, "size"},
-		{"qwen3vl", `Processor","patch`, `Processor","fps":-1,"patch`, "fps"},
-		{"qwen3vl", `Processor","patch`, `Processor","max_frames":0,"patch`, "max_frames"},
-		{"qwen3vl", `Processor","patch`, `Processor","num_frames":8,"patch`, "num_frames"},
-		{"qwen3vl", `Processor","patch`, `Processor","do_resize":false,"patch`, "do_resize"},
-		{"qwen25vl", `"do_sample_frames":false`, `"do_sample_frames":true`, "do_sample_frames"},
-		{"qwen25vl", `"shortest_edge":3136`, `"shortest_edge":0`, "shortest_edge"},
+	for _, c := range []struct {
+		family, old, new, names string
+		pictures                bool // are refused, too
+	}{
+		{"onevision", `"height":384`, `"height":383`, "size", true},
+		{"onevision", `{"height":384,"width":384}`, `{"shortest_edge":384}`, "size", true},
+		{"onevision", `"do_pad":true`, `"do_pad":false`, "do_pad", true},
+		{"onevision", `"do_pad":true`, `"do_resize":false`, "do_resize", true},
+		{"onevision", `"do_pad":true`, `"do_center_crop":true`, "do_center_crop", true},
+		{"onevision", `"do_pad":true`, `"image_grid_pinpoints":[[384,100]]`, "image_grid_pinpoints", true},
+		{"onevision", `"do_resize":true`, `"do_resize":false`, "do_resize", false},
+		{"onevision", `"do_resize":true`, `"do_center_crop":true`, "do_center_crop", false},
+		{"onevision", `"do_resize":true`, `"do_sample_frames":true`, "do_sample_frames", false},
+		{"onevision", `LlavaOnevisionVideo`, `Qwen2VLVideo`, "want LlavaOnevisionVideoProcessor", false},
+		{"qwen3vl", `Processor","patch_size":16`, `Processor","patch_size":14`, "patch_size", false},
+		{"qwen3vl", `Processor","patch`, `Processor","merge_size":3,"patch`, "merge_size", false},
+		{"qwen3vl", `"shortest_edge":4096`, `"height":4096`, "size", false},
+		{"qwen3vl", `Processor","patch`, `Processor","fps":-1,"patch`, "fps", false},
+		{"qwen3vl", `Processor","patch`, `Processor","max_frames":0,"patch`, "max_frames", false},
+		{"qwen3vl", `Processor","patch`, `Processor","num_frames":8,"patch`, "num_frames", false},
+		{"qwen3vl", `Processor","patch`, `Processor","do_resize":false,"patch`, "do_resize", false},
+		{"qwen25vl", `"do_sample_frames":false`, `"do_sample_frames":true`, "do_sample_frames", false},
+		{"qwen25vl", `"shortest_edge":3136`, `"shortest_edge":0`, "shortest_edge", false},
 	} {
 		p := *published[c.family]
 		for _, part := range []*checkpoint.Part{&p.Processor, &p.Video} {
 			part.Data = []byte(strings.Replace(string(part.Data), c.old, c.new, 1))
 		}
-		_, err := Prepares("x", &p)
-		if err == nil || !strings.Contains(err.Error(), c.names) {
+		proc, refused, err := Prepares("x", &p)
+		if (err != nil) != c.pictures || (proc == nil) != c.pictures {
+			t.Errorf("%s: %s: got %v, %v, pictures refused: want %v", c.family, c.new, proc, err,
+				c.pictures)
+		}
+		if err = cmp.Or(err, refused); err == nil || !strings.Contains(err.Error(), c.names) ||
+			!strings.Contains(err.Error(), "got") || !strings.Contains(err.Error(), "want") {
 			t.Errorf("%s: %s: got %v, want an error that names %s", c.family, c.new, err, c.names)
 		}
 	}
@@ -236,10 +245,13 @@ func FuzzVideo(f *testing.F) {
 		}
 		q := *p
 		q.Video.Data = []byte(videos)
-		proc, err := Prepares("x", &q)
-		if err != nil {
-			if strings.Contains(err.Error(), "\n") {
-				t.Fatalf("error %q", err)
+		proc, refused, err := Prepares("x", &q)
+		if err != nil || proc == nil {
+			t.Fatalf("settings of videos refuse pictures: %v", err)
+		}
+		if refused != nil {
+			if strings.Contains(refused.Error(), "\n") {
+				t.Fatalf("error %q", refused)
 			}
 			return
 		}

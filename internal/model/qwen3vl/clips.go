@@ -45,7 +45,7 @@ func withClips(r *imageproc.Settings, p imageproc.Processor) imageproc.Processor
 		c.tokens = tokens
 	}
 	if !r.Bool("do_resize", true) {
-		r.Fail("do_resize", "false is not supported")
+		r.Fail("do_resize", "got false, which is not supported, want true")
 	}
 	if !r.Bool("do_sample_frames", true) {
 		c.rate = 0
