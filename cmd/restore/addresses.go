@@ -33,14 +33,22 @@ func (s *addresses) get(ctx context.Context, from, path string) error {
 	return shortened(s.c.Get(ctx, from, path))
 }
 
-// put sends a file to an address.
-func (s *addresses) put(ctx context.Context, path, to string) error {
+// away reports whether the results are sent to an address.
+func (o *batchOptions) away() bool { return o.put != "" || o.parts != nil || address.Is(o.out) }
+
+// put sends the results to their address.
+func (s *addresses) put(ctx context.Context, o *batchOptions) (err error) {
 	show := s.a.Meter("sending the results")
 	defer show.End()
 	s.c.Progress = show.Set
-	if err := s.c.Put(ctx, path, to); err != nil {
+	if o.parts != nil {
+		err = s.c.PutParts(ctx, o.out, o.parts)
+	} else {
+		err = s.c.Put(ctx, o.out, o.put)
+	}
+	if err != nil {
 		return shortened(fmt.Errorf("%w; the results are in %s, and the same command sends them",
-			err, path))
+			err, o.out))
 	}
 	return nil
 }
@@ -56,13 +64,16 @@ func shortened(err error) error {
 // fetch turns addresses among the files of a run into files of its journal's folder. A run that
 // continues reads the requests that an earlier one has got, whatever the address has now.
 func (o *batchOptions) fetch(ctx context.Context, at *addresses) error {
-	if !address.Is(o.in) && !address.Is(o.out) {
+	if !address.Is(o.in) && !o.away() {
 		return nil
 	}
 	if err := files.MakeFolder(o.journal, 0o700); err != nil {
 		return err
 	}
-	if address.Is(o.out) {
+	switch {
+	case o.parts != nil:
+		o.out = o.local("results", o.parts.Name())
+	case address.Is(o.out):
 		o.put, o.out = o.out, o.local("results", o.out)
 	}
 	if !address.Is(o.in) {

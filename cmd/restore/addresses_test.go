@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // shelf is a server of files, which loses its first connection for each method in the middle.
@@ -30,7 +32,12 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	s.asked[q.Method]++
 	first := !s.cut[q.Method]
 	s.cut[q.Method] = true
-	if q.Method == http.MethodPut {
+	switch q.Method {
+	case http.MethodPost:
+		_, _ = io.WriteString(w, "<CompleteMultipartUploadResult/>")
+		return
+	case http.MethodPut:
+		w.Header().Set("Etag", `"1"`)
 		data, err := io.ReadAll(q.Body)
 		if first {
 			panic(http.ErrAbortHandler)
@@ -91,11 +98,27 @@ func TestBatchAddresses(t *testing.T) {
 		t.Errorf("%d requests for a file with one cut connection, want 2", gets)
 	}
 	before := s.files["/out"]
+	// The same results again, in parts.
+	parts := func(first, last string) string {
+		return "@" + clitest.Written(t, "parts.json", fmt.Sprintf(
+			`{"parts": [%q], "complete": %q}`, server.URL+first, server.URL+last))
+	}
+	for out, want := range map[string]string{
+		"@" + filepath.Join(dir, "none.json"):              "--out: ",
+		"@" + clitest.Written(t, "parts.json", "{}"):       "got 0 addresses",
+		parts("/part?uploadId=secret", "/out?uploadId=no"): "another uploadId",
+	} {
+		args[4] = out
+		if r := commandLine(args...); r.Code == cli.ExitOK || !strings.Contains(r.Err, want) ||
+			strings.Contains(r.Err, "secret") {
+			t.Errorf("%s: exit %d: %s, want %q", out, r.Code, r.Err, want)
+		}
+	}
 	delete(s.files, "/in")
-	delete(s.files, "/out")
-	if r := commandLine(args...); r.Code != cli.ExitOK || !bytes.Equal(s.files["/out"], before) ||
-		s.asked[http.MethodGet] != gets {
-		t.Errorf("again: exit %d: %s", r.Code, r.Err)
+	args[4] = parts("/part?secret", "/out?other")
+	if r := commandLine(args...); r.Code != cli.ExitOK || !bytes.Equal(s.files["/part"], before) ||
+		s.asked[http.MethodGet] != gets || s.asked[http.MethodPost] != 1 {
+		t.Errorf("in parts: exit %d: %s", r.Code, r.Err)
 	}
 	args[2] = server.URL + "/other"
 	if r := commandLine(args...); r.Code == cli.ExitOK || !strings.Contains(r.Err, "/other") {

@@ -34,7 +34,8 @@ type batchOptions struct {
 	nats      cli.NatsFlags
 
 	in, out, journal  string
-	put               string // address of the results; "" if they stay where they are
+	put               string         // address of the results; "" if they stay where they are
+	parts             *address.Parts // addresses of parts of the results, in place of put
 	unordered, strict bool
 }
 
@@ -57,7 +58,8 @@ Requests about the same picture run next to each other, so that it is read once.
 exit code is 0 when every line has a result.
 
 --in and --out may be addresses: https://HOST/PATH, also presigned for GET and PUT, or s3://BUCKET/KEY with the credentials, profile,
-region and endpoint of AWS's tools. Requests are fetched into the journal before the first is answered, results are sent when all are there.`,
+region and endpoint of AWS's tools. Requests are fetched into the journal before the first is answered, results are sent when all are there.
+--out @FILE sends them in parts: FILE is {"parts": [...], "complete": "..."}, presigned addresses of UploadPart and CompleteMultipartUpload.`,
 		Example: `  restore batch --in requests.jsonl --out results.jsonl
   restore batch --in requests.jsonl --out results.jsonl -m DIR --quant q4 --n-vis 64 --media-path pictures`,
 		Args: cli.NoArgs,
@@ -71,7 +73,8 @@ region and endpoint of AWS's tools. Requests are fetched into the journal before
 func (o *batchOptions) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVar(&o.in, "in", "", "read requests from this `file` or address")
-	fs.StringVar(&o.out, "out", "", "write results to this `file` or address")
+	fs.StringVar(&o.out, "out", "",
+		"write results to this `file` or address; @FILE has addresses of parts")
 	fs.StringVar(&o.journal, "journal", "", "keep answers in this `folder`")
 	cli.ShowDefault(fs, "journal", "--out and .journal")
 	fs.BoolVar(&o.unordered, "unordered", false, "write results in order of completion")
@@ -118,8 +121,15 @@ func (o *batchOptions) checkIn() error {
 
 // checkOut refuses an output that is no file of its own: a continued run reads the results again.
 func (o *batchOptions) checkOut(a *cli.App) error {
-	if address.Is(o.out) {
-		if err := address.Check(o.out); err != nil {
+	list, inParts := strings.CutPrefix(o.out, "@")
+	if inParts || address.Is(o.out) {
+		if inParts {
+			o.parts = new(address.Parts)
+			if err := cli.ReadJSON(list, o.parts); err != nil {
+				return fmt.Errorf("--out: %w", err)
+			}
+		}
+		if err := o.checkAddress(); err != nil {
 			return cli.Flagf("out", "%w", err)
 		}
 		if o.journal == "" {
@@ -141,6 +151,14 @@ func (o *batchOptions) checkOut(a *cli.App) error {
 		}
 	}
 	return nil
+}
+
+// checkAddress refuses an address of the results that is none.
+func (o *batchOptions) checkAddress() error {
+	if o.parts != nil {
+		return o.parts.Check()
+	}
+	return address.Check(o.out)
 }
 
 // Limits in bytes of a request's body, and of an input line, which contains one.
@@ -197,10 +215,10 @@ func (o *batchOptions) run(ctx context.Context, a *cli.App) (err error) {
 		return err
 	}
 	begun = true
-	if err := o.answer(ctx, a, in, lines, j, b); err != nil || o.put == "" {
+	if err := o.answer(ctx, a, in, lines, j, b); err != nil || !o.away() {
 		return err
 	}
-	return at.put(ctx, o.out, o.put)
+	return at.put(ctx, o)
 }
 
 // streams is the folder of a NATS server inside this process.

@@ -368,7 +368,7 @@ func TestS3(t *testing.T) {
 		waits    []string
 	}{
 		"small":    {100_000, nil, nil, nil},
-		"in parts": {40_000_000, nil, []fault{cutAfter(10_000_000)}, nil},
+		"in parts": {17_000_000, nil, []fault{cutAfter(10_000_000)}, nil}, // of 16 MiB
 		"503 with Retry-After": {100_000, []fault{status(503, "Retry-After", "7")},
 			[]fault{status(503, "Retry-After", "9")}, []string{"7s", "9s"}},
 		"cut": {3_000_000, []fault{cutBody}, []fault{cutAfter(1_000_000)}, nil},

@@ -252,13 +252,18 @@ func (p *partial) align(resp *http.Response) (size int64, err error) {
 // md5Tag matches the ETag of an object of S3 that is the MD5 of its content.
 var md5Tag = regexp.MustCompile(`^"[0-9a-f]{32}"$`)
 
-// check compares the content with its hash, where a server of S3 says it: not of objects that were
-// put in parts or are encrypted by a key of the customer's.
-func (p *partial) check(h http.Header) error {
+// isMD5 reports whether an answer's ETag is the MD5 of the content: a server of S3 says it of
+// parts and of objects that were not put in parts, if no key of the customer's encrypts them.
+func isMD5(tag string, h http.Header) bool {
 	cipher := h.Get("X-Amz-Server-Side-Encryption")
-	if h.Get("X-Amz-Request-Id") == "" || !md5Tag.MatchString(p.Tag) ||
-		cipher != "" && cipher != "AES256" ||
-		h.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != "" {
+	return h.Get("X-Amz-Request-Id") != "" && md5Tag.MatchString(tag) &&
+		(cipher == "" || cipher == "AES256") &&
+		h.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") == ""
+}
+
+// check compares the content with its hash, where the server says it.
+func (p *partial) check(h http.Header) error {
+	if !isMD5(p.Tag, h) {
 		return nil
 	}
 	if _, err := p.file.Seek(0, io.SeekStart); err != nil {

@@ -27,9 +27,26 @@ func (c *Client) Put(ctx context.Context, path, address string) (err error) {
 	if u.Scheme == "s3" {
 		return c.putObject(ctx, path, u)
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return c.again(ctx, func() error {
+		_, err := c.send(ctx, span{f, 0, info.Size(), info.Size()}, u)
+		return err
+	})
+}
+
+// again calls do until it succeeds or its error will not go away.
+func (c *Client) again(ctx context.Context, do func() error) error {
 	t := c.tries()
 	for {
-		err := c.put(ctx, path, u)
+		err := do()
 		if err == nil {
 			return nil
 		}
@@ -39,69 +56,67 @@ func (c *Client) Put(ctx context.Context, path, address string) (err error) {
 	}
 }
 
-// put sends a file once.
-func (c *Client) put(ctx context.Context, path string, u *url.URL) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return &web.PermanentError{Err: err}
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return &web.PermanentError{Err: err}
-	}
+// span is a part of a file, or all of it.
+type span struct {
+	f              *os.File
+	at, size, file int64 // its place, its size and the file's
+}
+
+func (s span) reader() io.Reader { return io.NewSectionReader(s.f, s.at, s.size) }
+
+// send makes a span the content of an address, in one attempt, and returns the answer's header.
+func (c *Client) send(ctx context.Context, s span, u *url.URL) (http.Header, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	body := &sent{f: f, c: c, size: info.Size(), timer: time.AfterFunc(web.Silence, func() {
+	timer := time.AfterFunc(web.Silence, func() {
 		cancel(fmt.Errorf("the server took nothing for %v", web.Silence))
-	})}
-	defer body.timer.Stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, u.String(), io.NopCloser(body))
+	})
+	defer timer.Stop()
+	body := func() (io.ReadCloser, error) {
+		return io.NopCloser(&sent{r: s.reader(), c: c, span: s, timer: timer}), nil
+	}
+	first, _ := body()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, u.String(), first)
 	if err != nil {
-		return web.Permanentf("%s: cannot be asked", u.Host)
+		return nil, web.Permanentf("%s: cannot be asked", u.Host)
 	}
 	header(req)
-	req.ContentLength = info.Size()
-	if info.Size() == 0 {
+	req.ContentLength, req.GetBody = s.size, body
+	if s.size == 0 {
 		req.Body = http.NoBody
-	}
-	req.GetBody = func() (io.ReadCloser, error) {
-		_, err := f.Seek(0, io.SeekStart)
-		body.done = 0
-		return io.NopCloser(body), err
 	}
 	req.Header.Set("Expect", "100-continue") // a refusal comes before the file is sent
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return web.TransportError(ctx, u.Host, err)
+		return nil, web.TransportError(ctx, u.Host, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return statusError(resp)
+		return nil, statusError(resp)
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxReply))
 	if err != nil {
-		return web.TransportError(ctx, u.Host, err)
+		return nil, web.TransportError(ctx, u.Host, err)
 	}
-	return nil
+	return resp.Header, nil
 }
 
-// sent is a file on its way. Its timer is stopped when all of it was read.
+// sent is a span on its way. Its timer is stopped when all of it was read.
 type sent struct {
-	f     *os.File
+	r     io.Reader
 	c     *Client
+	span  span
 	done  int64
-	size  int64
 	timer *time.Timer
 }
 
 // Read implements io.Reader.
 func (s *sent) Read(b []byte) (int, error) {
 	s.timer.Reset(web.Silence)
-	n, err := s.f.Read(b)
-	if s.done += int64(n); err != nil || s.done == s.size {
+	n, err := s.r.Read(b)
+	if s.done += int64(n); err != nil || s.done == s.span.size {
 		s.timer.Stop()
 	}
-	s.c.progress(s.done, s.size)
+	s.c.progress(s.span.at+s.done, s.span.file)
 	return n, err
 }
