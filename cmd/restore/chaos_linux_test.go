@@ -637,7 +637,7 @@ func (f *chaosFleet) outcomes() (answered int) {
 				f.t.Errorf("worker %d: %s", i, line)
 			}
 			switch {
-			case json.Unmarshal(line, &l) != nil || l.Msg != "request":
+			case json.Unmarshal(line, &l) != nil || l.Msg != "request" || l.Outcome == "":
 			case l.Outcome == "answered":
 				answered++
 			default:

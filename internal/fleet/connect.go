@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -226,11 +227,18 @@ func (c *Conn) explain(what string, err error) error {
 	case refusedForGood(err):
 		return fmt.Errorf("fleet: %s: %s refuses it for good, because of its max_payload, or of "+
 			"max_msg_size or sealed of a stream: %w", what, c.nc.ConnectedUrlRedacted(), err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case silent(err):
 		return fmt.Errorf("fleet: %s: the NATS server does not answer (after its disk was "+
 			"full it must be restarted): %w", what, err)
 	}
 	return fmt.Errorf("fleet: %s: %w", what, err)
+}
+
+// silent reports whether a server did not answer in time. The client library reads objects from a
+// pipe, whose time may be over before the context's.
+func silent(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // refusedForGood reports whether a server refused a message for a reason that does not pass: a

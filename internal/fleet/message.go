@@ -418,8 +418,8 @@ func (c *Conn) object(
 			break
 		}
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrConnectionClosed) {
+	if silent(err) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrConnectionClosed) {
 		err = fmt.Errorf("%w: %w", err, errAway)
 	}
 	return data, err

@@ -3,9 +3,12 @@ package fleet
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/restore-vlm/restore/errs"
 )
@@ -94,5 +97,36 @@ func TestLoadInQueue(t *testing.T) {
 		if _, err := k.Count(t.Context(), r); !errors.Is(err, refused) {
 			t.Errorf("a count: got %v, want %v", err, refused)
 		}
+	}
+}
+
+// halted is a store whose objects stop in the middle, as the client library reports it.
+type halted struct{ jetstream.ObjectStore }
+
+func (halted) GetInfo(
+	context.Context, string, ...jetstream.GetObjectInfoOpt,
+) (*jetstream.ObjectInfo, error) {
+	return new(jetstream.ObjectInfo), nil
+}
+
+func (halted) GetBytes(context.Context, string, ...jetstream.GetObjectOpt) ([]byte, error) {
+	from, to := net.Pipe()
+	defer to.Close()
+	if err := from.SetReadDeadline(time.Now()); err != nil {
+		return nil, err
+	}
+	_, err := from.Read(make([]byte, 1))
+	return nil, err
+}
+
+// Ensure that a picture that stops in the middle is the servers' fault: it is no attempt at the
+// request, of which there are few.
+func TestObjectHalted(t *testing.T) {
+	t.Parallel()
+	c := connect(t, natsServer(t), quick)
+	c.callTime = 100 * time.Millisecond
+	if _, err := c.object(t.Context(), halted{}, "name"); !errors.Is(err, errAway) ||
+		!strings.Contains(err.Error(), "the NATS server does not answer") {
+		t.Errorf("got %v, want %v", err, errAway)
 	}
 }
