@@ -14,7 +14,7 @@ import (
 
 var _ restore.FeatureStore = (*Features)(nil)
 
-func openFeatures(t *testing.T, c *Conn) *Features {
+func openFeatures(t testing.TB, c *Conn) *Features {
 	t.Helper()
 	f, err := c.Features(t.Context())
 	if err != nil {
