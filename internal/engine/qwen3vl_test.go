@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -92,6 +93,16 @@ func TestQwen3GGUF(t *testing.T) {
 	}
 	must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
 	checkQwen3(t, open(t, dir, 2), reference(t, name, "text-only"))
+}
+
+// Ensure that a decoder of K-quants (Q2_K to Q6_K, a tied head) with a projector's file reads
+// pictures as float64 does with the dequantised weights. llama.cpp's ggml quantised them, its gguf
+// package dequantised them.
+func TestQwen3KQuants(t *testing.T) {
+	dir := unzip(t, filepath.Join("testdata", "gguf", "qwen3vl-k-tiny.zip"))
+	ref, err := golden.Read(filepath.Join(dir, "ref.safetensors"))
+	must(t, err)
+	checkTrace(t, formats.Files{Model: filepath.Join(dir, "qwen3vl-k-tiny.gguf")}, ref, "logits")
 }
 
 // Ensure that RESTORE over HoloV and DivPrune equals the reference's: cells as positions, the
