@@ -689,6 +689,7 @@ func TestVideo(t *testing.T) {
 	// the last frame replaces the missing one
 	for _, frames := range [][]*imageproc.Picture{{a, a}, {a}} {
 		got := trace(lab.TraceRequest{Video: &imageproc.Video{Frames: frames, FPS: 2}})
+		got["pixel_values"] = got["pixel_values_videos"]
 		same(t, "one moment", got, still, "pixel_values", "vision.merger", "position_ids",
 			"rope_delta", "embeds", "logits", "gen.tokens")
 		ids := numbers(t, got["input_ids"])
@@ -710,7 +711,7 @@ func TestVideo(t *testing.T) {
 	mixed := trace(lab.TraceRequest{
 		Video: &imageproc.Video{Frames: []*imageproc.Picture{a, b}, FPS: 2},
 	})
-	px, pa, pb := numbers(t, mixed["pixel_values"]), numbers(t, still["pixel_values"]),
+	px, pa, pb := numbers(t, mixed["pixel_values_videos"]), numbers(t, still["pixel_values"]),
 		numbers(t, other["pixel_values"])
 	for i, v := range px { // rows of [channel][frame][14][14]
 		want := pa[i]

@@ -16,14 +16,15 @@ import (
 )
 
 // TraceRequest is one forward to trace. It has either Inputs, with input_ids [S] (picture tokens
-// expanded, or one for each picture) and pixel_values, or Prompt and Images.
+// expanded, or one for each picture), pixel_values and pixel_values_videos, or Prompt, Images and
+// Video.
 type TraceRequest struct {
 	Inputs map[string]*tensor.Tensor
 	Prompt string
 	System string // system prompt before Prompt; "": the template's default
 	Images []*imageproc.Picture
-	Video  *imageproc.Video // instead of Images
-	// ascending byte offsets of the pictures in Prompt; nil: before the text
+	Video  *imageproc.Video // comes before Images
+	// ascending byte offsets of video and pictures in Prompt; nil: before the text
 	Places []int
 	Reduce methods.Options
 	Tokens int // greedy tokens to decode after the prompt; the end token does not end the answer
@@ -63,6 +64,7 @@ type tracing struct {
 	m      model.Multimodal
 	req    *TraceRequest
 	px     *imageproc.Pixels // nil without pictures
+	video  *imageproc.Pixels // nil without a video
 	prompt *engine.Prompt
 	out    traced
 }
@@ -74,19 +76,28 @@ func (t *tracing) prepare(ctx context.Context) (err error) {
 	}
 	var ids []int32
 	if t.req.Inputs != nil {
-		ids, t.px, err = t.tensors()
+		ids, err = t.tensors()
 	} else {
-		t.px, err = t.pixels()
+		err = t.pixels()
 	}
 	if err != nil {
 		return err
 	}
 	var pics []model.Picture
-	if t.px != nil {
-		if pics, err = t.m.Pictures(t.px); err != nil {
+	var rgb [][]byte
+	for _, px := range []*imageproc.Pixels{t.video, t.px} {
+		if px == nil {
+			continue
+		}
+		own, err := t.m.Pictures(px)
+		if err != nil {
 			return err
 		}
-		ask.Encoded = t.e.Prepared(pics, t.px.RGB)
+		pics = append(pics, own...)
+		rgb = append(rgb, px.RGB...) // none of a video, whose pictures have none
+	}
+	if pics != nil {
+		ask.Encoded = t.e.Prepared(pics, rgb)
 	}
 	if t.req.Inputs != nil {
 		if ids, err = t.collapse(ids, pics); err != nil {
@@ -154,12 +165,11 @@ func (t *tracing) run(r *model.Run) error {
 
 // pictures encodes and reduces the pictures.
 func (t *tracing) pictures(r *model.Run) error {
-	if t.px == nil {
+	if t.px == nil && t.video == nil {
 		return nil
 	}
 	out, hidden := t.out, t.m.Decoder().Shape().Hidden
-	out["pixel_values"] = tensor.FromFloat32s(t.px.Shape, t.px.Data)
-	t.sizes()
+	t.pixelValues()
 	together, err := t.prompt.Encode(r)
 	if err != nil {
 		return err
@@ -239,24 +249,41 @@ func axes(pos []nn.Pos) *tensor.Tensor {
 	return tensor.FromFloat32s([]int{3, len(pos)}, vals)
 }
 
-// sizes writes the pictures' sizes: in pixels, in patches and in tokens.
-func (t *tracing) sizes() {
-	var lens, sizes, grids []int64
+// pixelValues writes the pictures and the video, and their sizes: in pixels, in patches and in
+// tokens.
+func (t *tracing) pixelValues() {
+	var lens []int64
 	for i := range t.prompt.Len() {
 		lens = append(lens, int64(t.prompt.Shape(i).N))
 	}
-	for _, s := range t.px.ImageSizes {
-		sizes = append(sizes, int64(s[0]), int64(s[1]))
-	}
-	for _, g := range t.px.GridTHW {
-		grids = append(grids, int64(g[0]), int64(g[1]), int64(g[2]))
-	}
 	t.out["packed_lens"] = tensor.FromInt64s([]int{len(lens)}, lens)
-	if sizes != nil {
-		t.out["image_sizes"] = tensor.FromInt64s([]int{len(t.px.ImageSizes), 2}, sizes)
+	if px := t.px; px != nil {
+		t.out["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
+		t.out.rows("image_sizes", len(px.ImageSizes), func(i int) []int {
+			return px.ImageSizes[i][:]
+		})
+		t.out.rows("image_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
 	}
-	if grids != nil {
-		t.out["image_grid_thw"] = tensor.FromInt64s([]int{len(t.px.GridTHW), 3}, grids)
+	if px := t.video; px != nil {
+		shape := px.Shape
+		if len(shape) == 4 { // frames
+			shape = append([]int{1}, shape...)
+		}
+		t.out["pixel_values_videos"] = tensor.FromFloat32s(shape, px.Data)
+		t.out.rows("video_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
+	}
+}
+
+// rows writes n rows of whole numbers, if there are any.
+func (o traced) rows(name string, n int, row func(i int) []int) {
+	var all []int64
+	for i := range n {
+		for _, v := range row(i) {
+			all = append(all, int64(v))
+		}
+	}
+	if n > 0 {
+		o[name] = tensor.FromInt64s([]int{n, len(all) / n}, all)
 	}
 }
 
@@ -315,22 +342,22 @@ func namedPlace(e *engine.Engine, inputs map[string]*tensor.Tensor) *int32 {
 	return nil
 }
 
-// tensors returns ids and pixel values as given.
-func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
+// tensors reads pixel values as given, and returns the ids.
+func (t *tracing) tensors() ([]int32, error) {
 	given, ok := t.req.Inputs["input_ids"]
 	if !ok {
-		return nil, nil, fmt.Errorf(
+		return nil, fmt.Errorf(
 			"lab: trace: no tensor input_ids, want [tokens] of an integer type")
 	}
 	wide, err := given.Int64s()
 	if err != nil {
-		return nil, nil, fmt.Errorf("lab: trace: input_ids: %w", err)
+		return nil, fmt.Errorf("lab: trace: input_ids: %w", err)
 	}
 	switch shape := given.Shape; {
 	case len(wide) == 0:
-		return nil, nil, fmt.Errorf("lab: trace: input_ids: no tokens")
+		return nil, fmt.Errorf("lab: trace: input_ids: no tokens")
 	case len(shape) > 2, len(shape) == 2 && shape[0] != 1:
-		return nil, nil, fmt.Errorf(
+		return nil, fmt.Errorf(
 			"lab: trace: input_ids: got the shape %v, want one row, [tokens] or [1 tokens]", shape)
 	}
 	ids := make([]int32, len(wide))
@@ -341,73 +368,94 @@ func (t *tracing) tensors() ([]int32, *imageproc.Pixels, error) {
 			continue
 		}
 		if vocab := t.m.Decoder().Shape().Vocab; id < 0 || id >= int64(vocab) {
-			return nil, nil, fmt.Errorf(
+			return nil, fmt.Errorf(
 				"lab: trace: input_ids: got %d at %d, want 0 to %d (vocab_size)", id, i, vocab-1)
 		}
 		ids[i] = int32(id)
 	}
-	px, err := tracePixels(t.req.Inputs)
-	return ids, px, err
+	if t.px, err = pixelsOf(t.req.Inputs, "pixel_values", "image_grid_thw"); err != nil {
+		return nil, err
+	}
+	if t.video, err = pixelsOf(t.req.Inputs, "pixel_values_videos", "video_grid_thw"); err != nil {
+		return nil, err
+	}
+	if t.px != nil {
+		sizes, err := wholeRows(t.req.Inputs, "image_sizes", 2)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sizes {
+			t.px.ImageSizes = append(t.px.ImageSizes, [2]int(s))
+		}
+	}
+	if v := t.video; v != nil {
+		v.SecondsPerMoment = 1
+		switch len(v.Shape) {
+		case 2: // [patches, values], with video_grid_thw
+		case 5: // [1, frames, 3, height, width]
+			if v.Shape[0] == 1 {
+				v.Shape = v.Shape[1:]
+				break
+			}
+			fallthrough
+		default:
+			return nil, fmt.Errorf("lab: trace: pixel_values_videos: shape %v, want one video, "+
+				"[1 frames 3 height width], or [patches values]", v.Shape)
+		}
+	}
+	return ids, nil
 }
 
-func tracePixels(in map[string]*tensor.Tensor) (*imageproc.Pixels, error) {
-	t, ok := in["pixel_values"]
-	clip, video := in["pixel_values_videos"]
-	switch {
-	case ok && video:
-		return nil, fmt.Errorf("lab: trace: both pixel_values and pixel_values_videos, want one")
-	case video && len(clip.Shape) == 2: // [patches, values], with video_grid_thw
-		t = clip
-	case video && len(clip.Shape) == 5 && clip.Shape[0] == 1: // [1, frames, 3, height, width]
-		frames := *clip
-		frames.Shape = clip.Shape[1:]
-		t = &frames
-	case video:
-		return nil, fmt.Errorf("lab: trace: pixel_values_videos: shape %v, want one video, "+
-			"[1 frames 3 height width], or [patches values]", clip.Shape)
-	case !ok:
+// pixelsOf returns the pixel values of that name with their grids; nil if there are none.
+func pixelsOf(
+	in map[string]*tensor.Tensor, name, grids string,
+) (*imageproc.Pixels, error) {
+	t, ok := in[name]
+	if !ok {
 		return nil, nil
 	}
 	data, err := t.Float32s()
 	if err != nil {
-		return nil, fmt.Errorf("lab: trace: pixel_values: %w", err)
+		return nil, fmt.Errorf("lab: trace: %s: %w", name, err)
 	}
 	for i, v := range data {
 		if !(v >= -math.MaxFloat32 && v <= math.MaxFloat32) {
-			return nil, fmt.Errorf("lab: trace: pixel_values: got %v at %d, want finite numbers",
-				v, i)
+			return nil, fmt.Errorf("lab: trace: %s: got %v at %d, want finite numbers", name, v, i)
 		}
 	}
 	px := &imageproc.Pixels{Shape: t.Shape, Data: data}
-	if t, ok := in["image_sizes"]; ok && len(t.Shape) == 2 && t.Shape[1] == 2 {
-		v, err := t.Int64s()
-		if err != nil {
-			return nil, fmt.Errorf("lab: trace: image_sizes: %w", err)
-		}
-		for i := 0; i < len(v); i += 2 {
-			px.ImageSizes = append(px.ImageSizes, [2]int{int(v[i]), int(v[i+1])})
-		}
+	rows, err := wholeRows(in, grids, 3)
+	for _, g := range rows {
+		px.GridTHW = append(px.GridTHW, [3]int(g))
 	}
-	grids := in["image_grid_thw"]
-	if video {
-		grids, px.SecondsPerMoment = in["video_grid_thw"], 1
+	return px, err
+}
+
+// wholeRows returns the rows of a tensor [rows, width] of whole numbers; nil if there is none.
+func wholeRows(in map[string]*tensor.Tensor, name string, width int) (rows [][]int, _ error) {
+	t, ok := in[name]
+	if !ok || len(t.Shape) != 2 || t.Shape[1] != width {
+		return nil, nil
 	}
-	if t := grids; t != nil && len(t.Shape) == 2 && t.Shape[1] == 3 {
-		v, err := t.Int64s()
-		if err != nil {
-			return nil, fmt.Errorf("lab: trace: image_grid_thw: %w", err)
-		}
-		for i := 0; i < len(v); i += 3 {
-			px.GridTHW = append(px.GridTHW, [3]int{int(v[i]), int(v[i+1]), int(v[i+2])})
-		}
+	v, err := t.Int64s()
+	if err != nil {
+		return nil, fmt.Errorf("lab: trace: %s: %w", name, err)
 	}
-	return px, nil
+	for i := 0; i < len(v); i += width {
+		row := make([]int, width)
+		for k := range row {
+			row[k] = int(v[i+k])
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
 }
 
 // collapse leaves one picture token for each picture. ids has either that, or one for each visual
-// token, in the order of the pictures.
+// token, in the order of the pictures and in that of the video's moments.
 func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
-	total, want, pictures := 0, 0, len(pics)
+	total, want := 0, 0
+	var left [2][]int // tokens of pictures, and of a video's moments, that are to come
 	visual := func(id int32) bool {
 		return id == t.m.ImageToken() || id >= 0 && id == t.m.VideoToken()
 	}
@@ -416,46 +464,51 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 			total++
 		}
 	}
+	kind := map[bool]int{true: 1} // of a video
 	for _, p := range pics {
-		want += p.Shape().N
+		s := p.Shape()
+		left[kind[s.Video]] = append(left[kind[s.Video]], s.N)
+		want += s.N
 	}
-	if total == pictures {
+	if total == len(pics) {
 		return ids, nil
 	}
 	if total != want {
 		return nil, fmt.Errorf("lab: trace: input_ids: %d picture tokens (id %d) for %d "+
-			"pictures, want %d (expanded) or %d (one each)", total, t.m.ImageToken(), pictures,
-			want, pictures)
+			"pictures, want %d (expanded) or %d (one each)", total, t.m.ImageToken(), len(pics),
+			want, len(pics))
 	}
 	var out []int32
-	skip, next := 0, 0
-	for _, id := range ids {
-		switch {
-		case !visual(id):
-			if skip > 0 {
-				return nil, fmt.Errorf(
-					"lab: trace: input_ids: the %d tokens of picture %d are not adjacent",
-					pics[next-1].Shape().N, next-1)
+	for i := 0; i < len(ids); {
+		id, n := ids[i], 1
+		if visual(id) {
+			k := kind[id == t.m.VideoToken()]
+			if len(left[k]) == 0 {
+				return nil, fmt.Errorf("lab: trace: input_ids: the token %d at %d is of no "+
+					"picture", id, i)
 			}
-			out = append(out, id)
-		case skip > 0:
-			skip--
-		default:
-			out = append(out, id)
-			skip = pics[next].Shape().N - 1
-			next++
+			n, left[k] = left[k][0], left[k][1:]
+			other := func(o int32) bool { return o != id }
+			if i+n > len(ids) || slices.ContainsFunc(ids[i:i+n], other) {
+				return nil, fmt.Errorf("lab: trace: input_ids: the %d tokens of the picture at %d "+
+					"are not adjacent", n, i)
+			}
 		}
+		out = append(out, id)
+		i += n
 	}
 	return out, nil
 }
 
-// pixels prepares all pictures of a question together.
-func (t *tracing) pixels() (*imageproc.Pixels, error) {
-	switch {
-	case t.req.Video != nil && len(t.req.Images) > 0:
-		return nil, fmt.Errorf("lab: trace: both a video and pictures, want one of them")
-	case t.req.Video == nil && len(t.req.Images) == 0:
-		return nil, nil
+// pixels prepares the pictures and the video of a question.
+func (t *tracing) pixels() (err error) {
+	if len(t.req.Images) > 0 {
+		if t.px, err = t.e.Pixels(t.req.Images, nil); err != nil {
+			return err
+		}
 	}
-	return t.e.Pixels(t.req.Images, t.req.Video)
+	if t.req.Video != nil {
+		t.video, err = t.e.Pixels(nil, t.req.Video)
+	}
+	return err
 }

@@ -56,7 +56,7 @@ func ParseConfig(v *model.Values, def llama.Config, tied bool) Config {
 		Tied:         v.Bool("tie_word_embeddings", tied),
 		Bias:         true,
 	}}
-	if c.Hidden%c.Heads != 0 {
+	if !v.Has("head_dim") && c.Hidden%c.Heads != 0 {
 		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
 			c.Hidden)
 	}
@@ -64,10 +64,10 @@ func ParseConfig(v *model.Values, def llama.Config, tied bool) Config {
 		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
 			c.KVHeads, c.Heads)
 	}
-	c.HeadDim = c.Hidden / c.Heads
+	c.HeadDim = v.Int("head_dim", c.Hidden/c.Heads, 1, 1<<12)
 	if c.HeadDim%2 != 0 {
-		v.Fail("num_attention_heads", "got %d, which gives heads of %d, want an even number "+
-			"(rotary pairs)", c.Heads, c.HeadDim)
+		v.Fail("head_dim", "got %d (hidden_size/num_attention_heads when absent), want an even "+
+			"number (rotary pairs)", c.HeadDim)
 	}
 	c.rope(v)
 	if v.Bool("use_sliding_window", false) {
