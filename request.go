@@ -21,11 +21,12 @@ type Request struct {
 	// own. It is an error if the template has no place for it.
 	System string
 	// Pictures belong to this question, in order; they come before its text, or at Places:
-	// ascending byte offsets in Prompt, of Video and then of each picture.
+	// ascending byte offsets in Prompt, of Video and each picture in their order.
 	Pictures []*Picture
 	Places   []int
-	// Video belongs to this question and comes before its pictures; nil means none.
-	Video *Video
+	// Video belongs to this question; nil means none. VideoAfter pictures come before it.
+	Video      *Video
+	VideoAfter int `json:",omitempty"`
 
 	// Messages are a whole dialogue, instead of the fields above. The last message is the user's.
 	Messages []Message `json:"-"`

@@ -105,6 +105,7 @@ func (m *Model) request(r *Request) (*engine.Request, error) {
 		Context: r.Context, IgnoreEnd: r.IgnoreEnd, Stop: r.Stop, LogProbs: r.Logprobs, Top: r.Top,
 		NoCache: r.NoCache, Salt: r.Salt, Arrived: r.Arrived,
 		Background: r.Background,
+		VideoAfter: r.VideoAfter,
 		Sample:     r.Sampling.engine(),
 	}
 	var err error
@@ -241,11 +242,11 @@ func newAnswer(a *engine.Answer, r reporting) *Answer {
 	if r.logprobs {
 		out.Logprobs = newTokens(a.Scored)
 	}
-	first := len(rep.Images) - len(r.pictures) // after a video
+	left := r.pictures
 	for i := range rep.Images {
 		p := newPictureReport(&rep.Images[i], r.groups)
-		if i >= first && len(r.pictures) > 0 {
-			p.picture = r.pictures[i-first]
+		if !rep.Images[i].Video && len(left) > 0 {
+			p.picture, left = left[0], left[1:]
 		}
 		out.Pictures = append(out.Pictures, p)
 	}

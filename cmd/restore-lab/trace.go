@@ -100,6 +100,9 @@ func (o *traceOptions) request(a *cli.App, r *lab.TraceRequest) error {
 	if err != nil {
 		return err
 	}
+	if asked.VideoAfter > 0 {
+		return cli.Flagf("prompt", "a picture stands before the video, want the video first")
+	}
 	r.Prompt, r.System, r.Places = asked.Prompt, asked.System, asked.Places
 	if r.Images, err = pixels(asked); err != nil {
 		return err

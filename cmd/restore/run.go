@@ -333,6 +333,7 @@ func (d *dialogue) ask(ctx context.Context, q *cli.Question) (turn *exchange, er
 	r := d.r
 	r.Prompt, r.System, r.Places, r.Pictures, r.Video = q.Prompt, q.System, q.Places, q.Images(),
 		q.Video
+	r.VideoAfter = q.VideoAfter
 	if n := len(q.Places); d.remote() && n > 0 && q.Places[n-1] > 0 {
 		d.a.Note("--server: the chat template places pictures, perhaps not where <image> stands")
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,8 +39,8 @@ func (q *QuestionFlags) AddImages(fs *pflag.FlagSet, instead string) {
 // AddVideo declares the frames of a video.
 func (q *QuestionFlags) AddVideo(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&q.Frames, "video-frames", nil,
-		"picture `file`s of a video's frames in order; the video comes before the pictures; all "+
-			"after the flag, or the flag repeated")
+		"picture `file`s of a video's frames in order; the video comes before the pictures, or "+
+			"where <video> stands among <image>; all after the flag, or the flag repeated")
 	fs.Float64Var(&q.fps, "fps", 2, "frames per `second`")
 }
 
@@ -227,6 +228,7 @@ type Question struct {
 	Places         []int // places of video and pictures in prompt; nil: before it
 	Pictures       []ShownPicture
 	Video          *restore.Video
+	VideoAfter     int // pictures before the video
 	videoName      string
 }
 
@@ -246,11 +248,11 @@ func (q *Question) Images() (pics []*restore.Picture) {
 
 // Names are the names of the question's video and pictures.
 func (q *Question) Names() (names []string) {
-	if q.Video != nil {
-		names = append(names, q.videoName)
-	}
 	for _, p := range q.Pictures {
 		names = append(names, p.Name)
+	}
+	if q.Video != nil {
+		names = slices.Insert(names, q.VideoAfter, q.videoName)
 	}
 	return names
 }
@@ -306,14 +308,18 @@ func (q *Question) Place(pictures int, video bool) error {
 		return Flagf("prompt", "got %d marker(s) like %s and %s to show, want as many of both",
 			len(found), q.Prompt[found[0][0]:found[0][1]], what)
 	}
+	isVideo := func(at []int) bool { return strings.Contains(q.Prompt[at[0]:at[1]], "video") }
+	if video {
+		// a marker that says only "media" is the video if it is the first
+		q.VideoAfter = max(0, slices.IndexFunc(found, isVideo))
+	}
 	var text strings.Builder
 	from := 0
 	for i, at := range found {
-		m := q.Prompt[at[0]:at[1]]
-		isVideo := strings.Contains(m, "video")
-		if isVideo != (video && i == 0) && (isVideo || !strings.Contains(m, "media")) {
-			return Flagf("prompt", "marker %d is %s, want the video first, as <video>, and then "+
-				"pictures, as <image>", i+1, m)
+		m, want := q.Prompt[at[0]:at[1]], video && i == q.VideoAfter
+		if isVideo(at) != want && (isVideo(at) || !strings.Contains(m, "media")) {
+			return Flagf("prompt", "marker %d is %s, want one <video> for a video and an <image> "+
+				"for each picture", i+1, m)
 		}
 		text.WriteString(q.Prompt[from:at[0]])
 		q.Places = append(q.Places, text.Len())

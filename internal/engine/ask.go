@@ -248,6 +248,9 @@ func (r *Request) check(most int) error {
 	case r.Encoded != nil && (len(r.Images) > 0 || r.Video != nil):
 		return refuse("pictures", errs.Conflict, "both pictures and encoded pictures",
 			"one of the two", "")
+	case r.VideoAfter < 0 || r.VideoAfter > len(r.Images) || r.VideoAfter > 0 && r.Video == nil:
+		return refuse("video-after", errs.Conflict, r.VideoAfter,
+			fmt.Sprintf("0 to %d with a video", len(r.Images)), "pictures before the video")
 	case r.NoCache && r.Salt != "":
 		return refuse("cache-salt", errs.Useless, r.Salt, "", "without caches")
 	}
@@ -372,32 +375,45 @@ func (e *Engine) pictures(ctx context.Context, req *Request, d *dialogue, all in
 		return nil
 	}
 	before := len(d.pics)
-	if req.Video != nil {
-		start := time.Now()
-		made, err := e.prepare(ctx, e.videoTask(req.Video), 0)
-		if err != nil {
-			return err
-		}
-		for i, m := range made {
-			p := &picture{
-				image: m.image, prepared: m.prepared, video: req.Video, moment: i, index: i,
-			}
-			if i == 0 {
-				p.spent.prepare = time.Since(start)
-			}
-			d.pics = append(d.pics, p)
-			if err := e.resolve(p, &req.Reduce, req); err != nil {
+	for i := range len(req.Images) + 1 {
+		if i == req.VideoAfter && req.Video != nil {
+			if err := e.video(ctx, req, d, before); err != nil {
 				return err
 			}
 		}
-	}
-	for i, m := range req.Images {
-		index := len(d.pics) - before
-		p, err := e.picture(ctx, m, place{i, index, all}, &req.Reduce, req)
+		if i == len(req.Images) {
+			break
+		}
+		at := place{i, len(d.pics) - before, all}
+		p, err := e.picture(ctx, req.Images[i], at, &req.Reduce, req)
 		if err != nil {
 			return err
 		}
 		d.pics = append(d.pics, p)
+	}
+	return nil
+}
+
+// video prepares the video of a question and adds its moments to d, whose pictures from the index
+// before on are the question's.
+func (e *Engine) video(ctx context.Context, req *Request, d *dialogue, before int) error {
+	start := time.Now()
+	made, err := e.prepare(ctx, e.videoTask(req.Video), 0)
+	if err != nil {
+		return err
+	}
+	for i, m := range made {
+		p := &picture{
+			image: m.image, prepared: m.prepared, video: req.Video, moment: i,
+			index: len(d.pics) - before,
+		}
+		if i == 0 {
+			p.spent.prepare = time.Since(start)
+		}
+		d.pics = append(d.pics, p)
+		if err := e.resolve(p, &req.Reduce, req); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -18,9 +18,11 @@ type Request struct {
 	// system prompt of a conversation, given with its first question; "": the template's default
 	System string
 	Images []*Image // new pictures that belong to this question
-	// ascending byte offsets in Prompt for video and Images; nil: before the text
+	// ascending byte offsets in Prompt for video and Images, in their order; nil: before the text
 	Places []int
-	Video  *imageproc.Video // a new video that belongs to this question, before its pictures
+	Video  *imageproc.Video // a new video that belongs to this question
+	// how many of Images come before Video
+	VideoAfter int
 	// pictures that were encoded before; Images and Video must then be empty
 	Encoded *Encoded
 
@@ -190,6 +192,7 @@ const (
 
 // ImageReport is one picture's share of a Report.
 type ImageReport struct {
+	Video         bool
 	Width, Height int // pixels, of the upright picture; 0 for a video
 	Tokens        int // before reduction
 	Encoded       int // of them, tokens that a method before the encoder left; Tokens without one
@@ -221,7 +224,8 @@ func (i *ImageReport) Read() float64 {
 
 func (r *Report) add(p *picture) {
 	i := ImageReport{
-		Width: p.width, Height: p.height, Tokens: p.shape.Unpruned().N, Encoded: p.shape.N,
+		Video: p.shape.Video, Width: p.width, Height: p.height,
+		Tokens: p.shape.Unpruned().N, Encoded: p.shape.N,
 		Kept:    p.shape.N,
 		Options: p.plan.Resolved, Reduction: p.reduced(), Grids: p.grids(), Cache: p.from,
 	}
