@@ -44,6 +44,10 @@ chaos:
 	RESTORE_CHAOS=1 go test ./internal/jobs -count=1 -run KilledAtEveryChange -v -timeout 12m
 	RESTORE_CHAOS=20000 go test ./cmd/restore -count=1 -run 'TestChaos$$' -v -timeout 2h
 
+# A server's memory while it answers 100,000 lines with 10 GB of pictures (docs/scaling.md): hours on two cores.
+growth:
+	RESTORE_GROWTH=100000 go test ./cmd/restore -count=1 -run '^TestGrowth$$' -v -timeout 24h
+
 # The server's page in a browser; wants chromium.
 browser:
 	cd tools/clients && go test -count=1 ./browser
@@ -67,4 +71,4 @@ reproducible:
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
-.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos browser clients deploy snapshot reproducible build
+.PHONY: all fmt vet short test check lint generate fuzz soak bench chaos growth browser clients deploy snapshot reproducible build
