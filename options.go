@@ -29,12 +29,12 @@ const (
 
 // Options say how [Open] loads a model. The zero value has every default.
 type Options struct {
-	// VisionTower is the folder of an original LLaVA model's vision tower: its configuration, and
-	// its weights unless the checkpoint has them. The default is the folder that the model's
-	// configuration names. Projector is the file with the encoder and the projector (mmproj) of a
-	// GGUF model. The default is the only file next to the model with mmproj in its name; if there
-	// is none, the model takes no pictures.
-	VisionTower, Projector string
+	// Projector is what a model's own files lack. For a GGUF model it is the file with the encoder
+	// and the projector (mmproj). The default is the only file next to the model with mmproj in its
+	// name; if there is none, the model takes no pictures. For an original LLaVA it is the folder of
+	// the vision tower: its configuration, and its weights unless the checkpoint has them. The
+	// default is the folder that the model's configuration names.
+	Projector string
 	// Getenv returns the variables that say where the hub's cache is; nil is os.Getenv.
 	Getenv func(string) string
 
@@ -117,8 +117,8 @@ const cacheBytes = 10e9
 
 // files are the files of the model at path.
 func (o *Options) files(path string) formats.Files {
-	return formats.Files{Model: path, Tower: o.VisionTower, Projector: o.Projector,
-		Getenv: o.Getenv, Defaults: o.Defaults}
+	return formats.Files{Model: path, Projector: o.Projector, Getenv: o.Getenv,
+		Defaults: o.Defaults}
 }
 
 // engine is the type of a decoder's weights for the engine.

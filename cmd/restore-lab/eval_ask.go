@@ -119,7 +119,7 @@ func (o *benchmarkOptions) answerer(
 // remote returns the server of --openai.
 func (o *benchmarkOptions) remote(a *cli.App, system string) (eval.Answerer, error) {
 	if err := cli.NoUse(o.fs, true, "has no use with --openai, got %v", "threads", "quant",
-		"encoder-quant", "cache-type", "vision-tower", "pull", "pad", "min-pixels",
+		"encoder-quant", "cache-type", "mmproj", "pull", "pad", "min-pixels",
 		"max-pixels"); err != nil {
 		return nil, err
 	}

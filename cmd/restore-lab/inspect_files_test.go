@@ -115,7 +115,7 @@ func TestInspectWeights(t *testing.T) {
 		strings.Count(r.Err, "\n") != 1 {
 		t.Errorf("no model: exit %d, stderr %q", r.Code, r.Err)
 	}
-	if r := commandLine("inspect", "weights", "--vision-tower", empty, "--out",
+	if r := commandLine("inspect", "weights", "--mmproj", empty, "--out",
 		other); r.Code == cli.ExitOK ||
 		!strings.Contains(r.Err, "no effect") {
 		t.Errorf("a tower for a model that has one: exit %d, stderr %q", r.Code, r.Err)

@@ -33,9 +33,10 @@ import (
 
 // loadOptions are the flags of `restore-lab load`.
 type loadOptions struct {
-	engine   cli.EngineFlags
-	url, key string
-	shape    string
+	engine cli.EngineFlags
+	url    string
+	api    cli.KeyFlags
+	shape  string
 
 	clients, budgets []int
 	requests         int
@@ -71,7 +72,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.url, "server", "", "`URL` of the server; by default one in this process")
-	fs.StringVar(&o.key, "api-key", "", "`key` of the server")
+	o.api.Add(fs, "key of the server, the first of several")
 	o.engine.Add(fs)
 	o.engine.AddQueue(fs)
 	fs.StringVar(&o.shape, "shape", "",
@@ -222,7 +223,11 @@ func loadRow(r *loadtest.Result) []string {
 
 // options are the options that every line of the table shares.
 func (o *loadOptions) options() (loadtest.Options, error) {
-	lo := loadtest.Options{URL: strings.TrimSuffix(o.url, "/"), Key: o.key, Requests: o.requests,
+	key, err := o.api.Key()
+	if err != nil {
+		return loadtest.Options{}, err
+	}
+	lo := loadtest.Options{URL: strings.TrimSuffix(o.url, "/"), Key: key, Requests: o.requests,
 		Time: o.time, Seed: uint64(o.seed),
 		MaxTokens: o.tokens, IgnoreEOS: o.full, FollowUp: o.followUp, Cancel: o.cancel, Bad: o.bad,
 		Whole: o.whole,

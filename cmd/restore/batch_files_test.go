@@ -265,7 +265,7 @@ func TestBatchFlags(t *testing.T) {
 		"in": "lines have keys", "out": "in the journal", "journal": "itself",
 		"unordered": "order only", "strict": "ends the run",
 		"nats": "kernel", "nats-creds": "", "nats-ca": "", "nats-replicas": "",
-		"model": "digest", "vision-tower": "digest", "mmproj": "digest", "pull": "",
+		"model": "digest", "mmproj": "digest", "pull": "",
 		"threads": "deterministic", "parallel": "deterministic",
 		"memory": "a refusal is no answer", "kv-mb": "a refusal is no answer",
 		"cache-mb": "speed only", "cache-dir": "speed only",

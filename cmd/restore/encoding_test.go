@@ -152,6 +152,14 @@ func TestEncodingOfKeys(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("got %s with the key", resp.Status)
 	}
+	// The same value is the key of a client.
+	for key, want := range map[string]int{"@" + file: cli.ExitOK, "secret,b": cli.ExitOK,
+		"b,secret": cli.ExitFailure, "none": cli.ExitFailure, "": cli.ExitUsage} {
+		r := commandLine("run", "--server", s.url, "--api-key", key, "-p", "?", "-n", "1")
+		if r.Code != want {
+			t.Errorf("--api-key %q: exit %d, %s, want %d", key, r.Code, r.Err, want)
+		}
+	}
 	bad := clitest.Written(t, "keys", "secr\xe9t\n")
 	if r := commandLine("serve", "--api-key", "@"+bad); r.Code == cli.ExitOK ||
 		!strings.Contains(r.Err, "--api-key: "+bad+": is not UTF-8: got 0xe9 at byte 4") {

@@ -327,7 +327,7 @@ func TestVariablesGiveWay(t *testing.T) {
 		"restore's variable":   {map[string]string{"RESTORE_OVER_BASE": "false"}, ask, "holov, n-vis 64, positions"},
 		"no longer a variable": {map[string]string{"RESTORE_RESTORE": "false"}, ask, "RESTORE over holov"},
 		"several without use":  {map[string]string{"RESTORE_TOP_K": "5", "RESTORE_API_KEY": "x", "RESTORE_PAD": "true", "RESTORE_MERGE_POSITION": "axes-mean"}, ask, "576 -> 32 kept"},
-		"a whole model's":      {map[string]string{"RESTORE_MMPROJ": "no/such", "RESTORE_VISION_TOWER": "no/such", "RESTORE_MIN_PIXELS": "9"}, ask, "576 -> 32 kept"},
+		"a whole model's":      {map[string]string{"RESTORE_MMPROJ": "no/such", "RESTORE_MIN_PIXELS": "9"}, ask, "576 -> 32 kept"},
 		"lists":                {map[string]string{"RESTORE_METHODS": "grid", "RESTORE_DISTANCE": "true"}, []string{"eval", "scenes", "--n", "1", "--variant", "{}"}, ""},
 		"processor's":          {map[string]string{"RESTORE_MAX_PIXELS": "5000"}, []string{"inspect", "image", "--processor", clitest.Embedded(t, "preprocessor_config.json"), "--image", picture, "--out", filepath.Join(t.TempDir(), "x")}, ""},
 		"budgets' variables":   {map[string]string{"RESTORE_KEEP_RATIO": "0.5"}, append(ask, "--n-vis", "0128"), "576 -> 64 kept + 64"},

@@ -2,22 +2,36 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"net/url"
 	"slices"
 
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/client"
 	"github.com/restore-vlm/restore/reduce"
 )
 
 // remoteFlags name a server that answers instead of a model in this process.
-type remoteFlags struct{ url, key string }
+type remoteFlags struct {
+	url string
+	api cli.KeyFlags
+}
 
 func (f *remoteFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.url, "server", "",
 		"ask the server at this `URL` (restore serve) instead of loading a model")
-	fs.StringVar(&f.key, "api-key", "", "`key` of the server")
+	f.api.Add(fs, "key of the server, the first of several")
+}
+
+// open connects to the server.
+func (f *remoteFlags) open(ctx context.Context) (*client.Client, error) {
+	key, err := f.api.Key()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(ctx, f.url, key)
 }
 
 // remoteUse are the flags of run that a server supports, except the reduction's.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/client"
 	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -190,7 +189,7 @@ func (o *runOptions) run(ctx context.Context, a *cli.App, isTalk bool) error {
 	}
 	with := &dialogue{o: o, a: a, d: d}
 	if o.server.url != "" {
-		with.s, err = client.New(ctx, o.server.url, o.server.key)
+		with.s, err = o.server.open(ctx)
 	} else {
 		var m *restore.Model
 		if m, err = o.model.Open(ctx, a); err == nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -39,7 +38,8 @@ type serveOptions struct {
 
 	host           string
 	port           int
-	keys           []string
+	api            cli.KeyFlags
+	keys           []string // that api names
 	isolation      string
 	cors, hosts    []string
 	cert           []string // its file, and its key's
@@ -80,7 +80,7 @@ When the server can answer, stdout gets its only line, "listening on URL"; logs 
 server after it has finished the accepted requests; a second one ends it at once. The flags of reductions, sampling and -n set
 the defaults for requests. To serve other machines, use --host and --api-key.`,
 		Example: `  restore serve
-  restore serve -m DIR --quant q4 --host 0.0.0.0 --api-key-file keys --cache-dir cache
+  restore serve -m DIR --quant q4 --host 0.0.0.0 --api-key @keys --cache-dir cache
   curl http://127.0.0.1:8642/v1/chat/completions -d '{"messages":[{"role":"user","content":"Hello"}]}'`,
 		Args: cli.NoArgs,
 	}
@@ -91,10 +91,7 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	o.nats.Add(fs, "let the workers at this address answer", true)
 	fs.StringVar(&o.host, "host", "127.0.0.1", "listen at this `address`")
 	fs.IntVar(&o.port, "port", 8642, "listen at this `port`; 0 takes a free one")
-	fs.StringSliceVar(&o.keys, "api-key", nil,
-		"accepted `keys`, separated by commas; each request must have one of them. @FILE is a "+
-			"file with one key per line, # begins a comment; none serves "+
-			"other machines without a key")
+	o.api.Add(fs, "accepted keys, one of which each request must have, so that other machines may ask")
 	fs.StringVar(&o.isolation, "cache-isolation", "off",
 		"share caches only among requests with the same key")
 	cli.ShowChoices(fs, "cache-isolation", "off", "key")
@@ -318,58 +315,15 @@ func (o *serveOptions) check() error {
 }
 
 // checkKeys reads the files among the keys, and refuses a port that others can reach without a key.
-func (o *serveOptions) checkKeys() error {
-	if slices.Equal(o.keys, []string{"none"}) {
-		o.keys = nil
-		return nil
+func (o *serveOptions) checkKeys() (err error) {
+	if o.keys, err = o.api.Keys(); err != nil {
+		return err
 	}
-	if len(o.keys) == 0 && cli.OnCommandLine(o.answering.Flags.Lookup("api-key")) {
-		return cli.Flagf("api-key", "got no key, want one or more separated by commas")
-	}
-	var keys []string
-	for _, key := range o.keys {
-		file, isFile := strings.CutPrefix(key, "@")
-		switch {
-		case strings.TrimSpace(key) == "":
-			return cli.Flagf("api-key", "got an empty key, want none or keys separated by commas")
-		case key == "none":
-			return cli.Flagf("api-key", "got none together with other keys, want one of both")
-		case !isFile:
-			keys = append(keys, key)
-			continue
-		}
-		lines, err := readKeys(file)
-		if err != nil {
-			return err
-		}
-		keys = append(keys, lines...)
-	}
-	if o.keys = keys; len(keys) == 0 && !server.IsLoopback(o.host) {
+	if len(o.keys) == 0 && !o.api.None() && !server.IsLoopback(o.host) {
 		return cli.Flagf("host", "got %s, which others can reach, without a key, want "+
 			"--api-key KEY, --api-key @FILE or --api-key none", o.host)
 	}
 	return nil
-}
-
-// readKeys returns the keys in a file, of which each line has one.
-func readKeys(file string) (keys []string, err error) {
-	data, err := cli.ReadText(file)
-	if err != nil {
-		return nil, fmt.Errorf("--api-key: %w", err)
-	}
-	lines := bufio.NewScanner(strings.NewReader(string(data)))
-	for lines.Scan() {
-		if key, _, _ := strings.Cut(lines.Text(), "#"); strings.TrimSpace(key) != "" {
-			keys = append(keys, strings.TrimSpace(key))
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("--api-key: %s: %w", file, err)
-	}
-	if len(keys) == 0 {
-		return nil, cli.Flagf("api-key", "%s: got no key, want at least one line with a key", file)
-	}
-	return keys, nil
 }
 
 // logger writes one line per request, as text or JSON.

@@ -262,7 +262,7 @@ func TestMovedFlags(t *testing.T) {
 		"--api-key-file=x": "--api-key @FILE", "--allow-no-key": "--api-key none",
 		"--read-header-timeout=1s": "--read-timeout TIME", "--metrics=false": "--disable metrics",
 		"--log-prompts": "--log-format text+prompts", "--tls-cert=x": "--tls CERT,KEY",
-		"--tls-key=x": "--tls CERT,KEY",
+		"--tls-key=x": "--tls CERT,KEY", "--vision-tower=x": "--mmproj FOLDER",
 	} {
 		name, _, _ := strings.Cut(flag, "=")
 		want = name + " is " + want + " now"

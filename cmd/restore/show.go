@@ -81,7 +81,7 @@ func (o *showOptions) open(ctx context.Context, a *cli.App) (*restore.Model, err
 	if o.shape == "" {
 		return o.model.Open(ctx, a)
 	}
-	for _, name := range []string{"model", "vision-tower", "mmproj", "pull"} {
+	for _, name := range []string{"model", "mmproj", "pull"} {
 		if flag := o.flags.Lookup(name); flag.Changed {
 			return nil, cli.Usagef("--shape and --%s: both given, got %s and %s, want one of them",
 				name, o.shape, flag.Value)

@@ -4,9 +4,8 @@ package checkpoint
 type Format struct {
 	Name  string // for people, see About
 	Looks string // what a model of this format is, for errors; "" if another format says it
-	// Companion is the option that names a model's other file or folder, "" if there is none, and
-	// Whole describes the models that have no use for it.
-	Companion, Whole string
+	// Companion is set if a model may need another file or folder.
+	Companion bool
 	// Is reports whether the model at p has this format.
 	Is func(p *Place) (bool, error)
 	// Open opens the model at p.

@@ -19,6 +19,7 @@ var movedFlags = map[string]string{
 	"read-header-timeout": "read-timeout TIME",
 	"tls-cert":            "tls CERT,KEY",
 	"tls-key":             "tls CERT,KEY",
+	"vision-tower":        "mmproj FOLDER",
 }
 
 // movedFlag says what replaces a flag that a command no longer has, "" if nothing does.

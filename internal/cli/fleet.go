@@ -24,7 +24,6 @@ func NatsError(err error) error {
 
 // workersOwn are the flags of the engine, which the worker sets.
 var workersOwn = []string{
-	"vision-tower",
 	"mmproj",
 	"pull",
 	"threads",

@@ -32,7 +32,7 @@ var flagGroups = []struct {
 	flags string
 }{
 	{"Question", "image prompt video-frames fps system-prompt overlay overlay-stages"},
-	{"Model", "model pull threads quant encoder-quant cache-type vision-tower mmproj"},
+	{"Model", "model pull threads quant encoder-quant cache-type mmproj"},
 	{"Visual tokens", strings.Join(ShownParameters, " ")},
 	{"Answer", "n-predict temp top-k top-p min-p seed"},
 	{"Server", "server host port api-key tls preset detail"},

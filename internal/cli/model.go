@@ -18,13 +18,13 @@ import (
 
 // ModelFlags say which model to open, and with how many threads.
 type ModelFlags struct {
-	Path             string // folder, file or name; "" is the embedded model
-	tower, projector string
-	getenv           func(string) string // nil: os.Getenv
-	Threads          int
-	Quant, Encoder   string
-	Cache            string // type of keys and values
-	Describe         bool   // the model will not run
+	Path           string // folder, file or name; "" is the embedded model
+	projector      string
+	getenv         func(string) string // nil: os.Getenv
+	Threads        int
+	Quant, Encoder string
+	Cache          string // type of keys and values
+	Describe       bool   // the model will not run
 
 	Pad                  bool
 	MinPixels, MaxPixels int // 0: the checkpoint's
@@ -47,12 +47,10 @@ func (m *ModelFlags) AddDir(fs *pflag.FlagSet) {
 		"`folder`, file or ORG/NAME of the model: a Hugging Face folder, a hub-cache "+
 			"folder, a GGUF file, a packed file, or the name of what 'restore pull' has "+
 			"downloaded; default: the embedded model")
-	fs.StringVar(&m.tower, "vision-tower", "",
-		"`folder` of the vision tower of an original LLaVA model; none is the one that the "+
-			"model names")
 	fs.StringVar(&m.projector, "mmproj", "",
-		"`file` of encoder and projector of a GGUF model; none is the only one with mmproj "+
-			"in its name next to the model")
+		"`path` of the file with encoder and projector of a GGUF model; none is the only one with "+
+			"mmproj in its name next to the model. Or of the folder of an original LLaVA's "+
+			"vision tower; none is the one that the model names")
 	fs.Bool("pull", false, "download the model from the Hugging Face hub when it is not in "+
 		"the cache")
 }
@@ -238,7 +236,7 @@ func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error)
 	}
 	p := a.Meter("loading").bytes()
 	return &restore.Options{
-		VisionTower: m.tower, Projector: m.projector, Getenv: m.getenv, Describe: m.Describe,
+		Projector: m.projector, Getenv: m.getenv, Describe: m.Describe,
 		Threads: m.Threads, Weights: restore.WeightType(m.Quant),
 		Encoder: restore.WeightType(m.Encoder), KeysValues: restore.WeightType(m.Cache),
 		MinPixels: m.MinPixels, MaxPixels: m.MaxPixels, Pad: m.Pad,
@@ -248,14 +246,14 @@ func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error)
 }
 
 // Paths are the files and folders that the flags name.
-func (m *ModelFlags) Paths() []string { return []string{m.Path, m.tower, m.projector} }
+func (m *ModelFlags) Paths() []string { return []string{m.Path, m.projector} }
 
 // Defaults are the flags that variables set.
 func (m *ModelFlags) Defaults() []string { return fromVariables(m.Flags) }
 
 // Files are the model's files.
 func (m *ModelFlags) Files() formats.Files {
-	return formats.Files{Model: m.Path, Tower: m.tower, Projector: m.projector, Getenv: m.getenv,
+	return formats.Files{Model: m.Path, Projector: m.projector, Getenv: m.getenv,
 		Defaults: m.Defaults()}
 }
 

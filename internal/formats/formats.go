@@ -43,13 +43,12 @@ var embedded = checkpoint.Format{
 // Files are the files of a model.
 type Files struct {
 	Model string // a folder or file; "" is the embedded model
-	// folder of the vision tower, for models that do not include it; "": the one that the model
-	// names
-	Tower string
-	// Projector is the encoder and projector (mmproj) of a GGUF model; "": the one in its folder.
+	// Projector is what the model's own files lack: the encoder and projector (mmproj) of a GGUF
+	// model, the folder of an original LLaVA's vision tower; "": the one that lies next to the
+	// model or that it names.
 	Projector string
 
-	// Defaults are options, as in "mmproj", that are ignored for a model that has no use for them.
+	// Defaults may have "mmproj", which is then ignored for a model that has no use for them.
 	Defaults []string
 
 	// Getenv is used to find the hub's cache, for vision towers named as repositories; nil is
@@ -58,7 +57,7 @@ type Files struct {
 }
 
 // Paths returns the files and folders that were named.
-func (f Files) Paths() []string { return []string{f.Model, f.Tower, f.Projector} }
+func (f Files) Paths() []string { return []string{f.Model, f.Projector} }
 
 // Open opens the model at path, which needs no other files.
 func Open(path string) (checkpoint.Bundle, error) { return Files{Model: path}.Open() }
@@ -73,16 +72,12 @@ func (f Files) Open() (checkpoint.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range [][2]string{{"vision-tower", f.Tower}, {"mmproj", f.Projector}} {
-		switch option, got := c[0], c[1]; {
-		case option == format.Companion:
-			p.Companion = got
-		case got != "" && !slices.Contains(f.Defaults, option):
-			i := slices.IndexFunc(
-				table, func(o *checkpoint.Format) bool { return o.Companion == option })
-			return nil, &errs.OptionError{
-				Name: option, Got: got, Why: "on " + table[i].Whole, Fault: errs.Useless,
-			}
+	switch {
+	case format.Companion:
+		p.Companion = f.Projector
+	case f.Projector != "" && !slices.Contains(f.Defaults, "mmproj"):
+		return nil, &errs.OptionError{
+			Name: "mmproj", Got: f.Projector, Why: "on a " + format.Name, Fault: errs.Useless,
 		}
 	}
 	p.Find = f.find

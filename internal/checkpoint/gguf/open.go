@@ -17,9 +17,7 @@ import (
 
 // Format is llama.cpp's.
 var Format = checkpoint.Format{
-	Name: "GGUF", Looks: "a GGUF file",
-	Companion: "mmproj", Whole: "a model that is no GGUF file",
-	Is: is,
+	Name: "GGUF", Looks: "a GGUF file", Companion: true, Is: is,
 	Open: func(p *checkpoint.Place) (checkpoint.Bundle, error) {
 		path := p.Path
 		if p.Start == nil {

@@ -23,8 +23,7 @@ import (
 
 // Format is the original LLaVA's.
 var Format = checkpoint.Format{
-	Name:      "original LLaVA folder",
-	Companion: "vision-tower", Whole: "a model that has its own",
+	Name: "original LLaVA folder", Companion: true,
 	Is: func(p *checkpoint.Place) (bool, error) {
 		if p.Start != nil {
 			return false, nil
