@@ -88,7 +88,7 @@ eval: . internal/api internal/files
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
 internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/files
     internal/fleet internal/fleet/natsserver internal/formats internal/hub internal/imageproc
-    internal/kernel internal/server internal/spell internal/version reduce
+    internal/kernel internal/spell internal/version reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize
     internal/calibrate internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub

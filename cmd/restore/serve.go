@@ -319,7 +319,7 @@ func (o *serveOptions) checkKeys() (err error) {
 	if o.keys, err = o.api.Keys(); err != nil {
 		return err
 	}
-	if len(o.keys) == 0 && !o.api.None() && !server.IsLoopback(o.host) {
+	if len(o.keys) == 0 && !o.api.None() && !cli.IsLoopback(o.host) {
 		return cli.Flagf("host", "got %s, which others can reach, without a key, want "+
 			"--api-key KEY, --api-key @FILE or --api-key none", o.host)
 	}
@@ -474,7 +474,7 @@ const headTime = 10 * time.Second
 func (o *serveOptions) options(log *slog.Logger) server.Options {
 	return server.Options{
 		Version: version.Module(), Kernel: kernel.Implementation(),
-		Keys: o.keys, IsolateKeys: o.isolation == "key", Loopback: server.IsLoopback(o.host),
+		Keys: o.keys, IsolateKeys: o.isolation == "key", Loopback: cli.IsLoopback(o.host),
 		Origins: o.cors, AllowedHosts: o.hosts,
 		MaxBodyBytes:      int64(o.maxBody) * cli.MB,
 		ReadHeaderTimeout: cmp.Or(min(o.read, headTime), headTime),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
-	"github.com/restore-vlm/restore/internal/server"
 )
 
 // NatsFlags say how to reach workers on other machines.
@@ -86,6 +86,15 @@ func (o *NatsFlags) Embedded() bool {
 	return o.URL == embeddedName || strings.HasPrefix(o.URL, embeddedName+":")
 }
 
+// IsLoopback reports whether a port on host accepts only connections from this machine.
+func IsLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && a.Unmap().IsLoopback()
+}
+
 // inside returns the options of the NATS server inside this process.
 func (o *NatsFlags) inside() (e natsserver.Options, err error) {
 	e.Host, e.Port = "127.0.0.1", natsPort
@@ -103,7 +112,7 @@ func (o *NatsFlags) inside() (e natsserver.Options, err error) {
 			return e, Flagf("nats", "got a user without a password, want embedded://USER:PASS@%s",
 				u.Host)
 		}
-		if !server.IsLoopback(e.Host) && (e.User == "" || e.Password == "") {
+		if !IsLoopback(e.Host) && (e.User == "" || e.Password == "") {
 			return e, Flagf("nats", "got %s, which others can reach, without a user, want embedded://USER:PASS@%s",
 				e.Host,
 				net.JoinHostPort(e.Host, strconv.Itoa(natsPort)),

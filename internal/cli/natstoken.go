@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/files"
-	"github.com/restore-vlm/restore/internal/server"
 )
 
 // A NATS server inside a process demands a token, so that other users of the machine cannot read
@@ -90,7 +89,7 @@ func (o *NatsFlags) storedToken() func() string {
 		u = "nats://" + u
 	}
 	at, err := url.Parse(u)
-	if err != nil || o.credentials != "" || at.User != nil || !server.IsLoopback(at.Hostname()) {
+	if err != nil || o.credentials != "" || at.User != nil || !IsLoopback(at.Hostname()) {
 		return nil
 	}
 	file, err := tokenFile(at)

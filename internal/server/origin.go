@@ -57,15 +57,6 @@ func unauthorized() *wire.Error {
 		"missing or wrong key, want Authorization: Bearer KEY or X-Api-Key: KEY")
 }
 
-// IsLoopback reports whether a port on host accepts only connections from this machine.
-func IsLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && a.Unmap().IsLoopback()
-}
-
 // hostForm is a host name with or without a port, as in a Host or an Origin.
 var hostForm = regexp.MustCompile(`(?i)^[a-z0-9._-]+(:[0-9]+)?$`)
 
