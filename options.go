@@ -31,8 +31,8 @@ const (
 type Options struct {
 	// Projector is what a model's own files lack. For a GGUF model it is the file with the encoder
 	// and the projector (mmproj). The default is the only file next to the model with mmproj in its
-	// name; if there is none, the model takes no pictures. For an original LLaVA it is the folder of
-	// the vision tower: its configuration, and its weights unless the checkpoint has them. The
+	// name; if there is none, the model takes no pictures. For an original LLaVA it is the folder
+	// of the vision tower: its configuration, and its weights unless the checkpoint has them. The
 	// default is the folder that the model's configuration names.
 	Projector string
 	// Getenv returns the variables that say where the hub's cache is; nil is os.Getenv.

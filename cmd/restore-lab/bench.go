@@ -89,6 +89,8 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.BoolVar(&o.restore, "restore", true, "merge and calibrate (RESTORE) over the base")
 	fs.IntVar(&o.text, "text", 60, "`N` tokens of text in addition to the picture")
 	fs.IntVar(&o.gen, "gen", 32, "decode `N` tokens after the first")
+	cli.Within(fs, 1, 1<<20, "text")
+	cli.Within(fs, 0, 1<<20, "gen")
 	o.addRepeats(fs)
 	fs.StringVar(&o.profile, "cpu-profile", "",
 		"write a processor profile of the measured runs to this `file`, for 'go tool pprof'")
@@ -96,7 +98,7 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 	fs.BoolVar(&o.limits, "limits", false, "also print what the time to the first token "+
 		"consists of, and what each stage would take at the machine's limit")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
-	cli.ShowChoices(fs, "base", cli.MethodNames()[1:]...)
+	cli.OneOf(fs, "base", cli.MethodNames()[1:]...)
 	cli.ShowDefault(fs, "n-vis", "576,192,128,64; all,640,320,160 of tiles; "+
 		"all,0.3333,0.2222,0.1111 of pictures of any size")
 	cli.ShowDefault(fs, "patches", "1024,4096,16384 where the model takes any")
@@ -142,7 +144,7 @@ func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 	fs.StringSliceVar(&o.quants, "quant", nil, quant)
 	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
 	cli.ShowDefault(fs, "shape", "none")
-	cli.ShowChoices(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
+	cli.OneOf(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
 	cli.ShowDefault(fs, "quant", "q4 with --shape, else stored")
 }
 
@@ -158,7 +160,7 @@ func (o *benchOptions) oneQuant() error {
 func (o *benchOptions) addEncoder(fs *pflag.FlagSet) {
 	fs.StringVar(&o.encoder, "encoder-quant", "",
 		"type of the vision tower's and projector's weights")
-	cli.ShowChoices(fs, "encoder-quant", engine.EncoderQuantTypes...)
+	cli.OneOf(fs, "encoder-quant", engine.EncoderQuantTypes...)
 	cli.ShowDefault(fs, "encoder-quant", cli.EncoderDefault+"; with --shape, bf16 where the CPU "+
 		"has it, else f16, instead of stored")
 }
@@ -183,7 +185,7 @@ func printResult(
 // addCache adds --cache-type.
 func (o *benchOptions) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
-	cli.ShowChoices(fs, "cache-type", engine.CacheTypes...)
+	cli.OneOf(fs, "cache-type", engine.CacheTypes...)
 	cli.ShowDefault(fs, "cache-type", "f16 with --shape, else f32")
 }
 
@@ -191,6 +193,8 @@ func (o *benchOptions) addCache(fs *pflag.FlagSet) {
 func (o *benchOptions) addRepeats(fs *pflag.FlagSet) {
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 3, "measure `N` times")
+	cli.Within(fs, 1, cli.MaxThreads, "threads")
+	cli.Within(fs, 1, 1000, "repeat")
 }
 
 // bench is one run of `restore-lab bench`.
@@ -250,38 +254,11 @@ func (o *benchOptions) check() error {
 		return cli.Usagef("--shape and --model: both given, got %s and %s, want one of them",
 			o.shape, o.dir)
 	}
-	for _, f := range []struct {
-		name                  string
-		got, least, mostValue int
-	}{
-		{"text", o.text, 1, 1 << 20}, {"gen", o.gen, 0, 1 << 20},
-		{"threads", o.threads, 1, cli.MaxThreads}, {"repeat", o.repeat, 1, 1000},
-	} {
-		if f.got < f.least || f.got > f.mostValue {
-			return cli.Flagf(f.name, "out of range, got %d, want %d to %d", f.got, f.least,
-				f.mostValue)
-		}
-	}
 	if len(o.quants) == 0 {
 		o.quants = []string{asStored}
 		if o.shape != "" {
 			o.quants[0] = "q4"
 		}
-	}
-	for _, q := range o.quants {
-		if q != asStored && !slices.Contains(engine.QuantTypes, q) {
-			return cli.NotOneOf("quant", q, append(slices.Clone(engine.QuantTypes), asStored))
-		}
-	}
-	if o.cache != "" && !slices.Contains(engine.CacheTypes, o.cache) {
-		return cli.NotOneOf("cache-type", o.cache, engine.CacheTypes)
-	}
-	if o.encoder != "" && !slices.Contains(engine.EncoderQuantTypes, o.encoder) {
-		return cli.NotOneOf("encoder-quant", o.encoder, engine.EncoderQuantTypes)
-	}
-	if o.base == "none" || !slices.Contains(cli.MethodNames(), o.base) {
-		return cli.Flagf("base", "got %q, want one of %s, for the budgets below all", o.base,
-			strings.Join(cli.MethodNames()[1:], ", "))
 	}
 	return nil
 }

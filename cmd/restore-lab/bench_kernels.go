@@ -85,12 +85,15 @@ weights are in no cache.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringSliceVar(&o.names, "kernel", benchFormatNames(), "`types` of the weights")
-	cli.ShowChoices(fs, "kernel", benchFormatNames()...)
+	cli.OneOf(fs, "kernel", benchFormatNames()...)
 	fs.IntSliceVar(&o.rows, "m", []int{1, 32, 124, 252, 636}, "`rows` of the activations")
 	fs.StringSliceVar(&o.sizes, "size", []string{"4096x4096", "11008x4096", "4096x11008"},
 		"weight sizes as `OUTxIN`; the default is a 7B model's layers")
 	fs.IntSliceVar(&o.threads, "threads", []int{1, 2}, "numbers of `threads`")
 	fs.DurationVar(&o.limit, "limit", 45*time.Second, "stop after about this `time`")
+	cli.Within(fs, 1, benchMaxRows, "m")
+	cli.Within(fs, 1, cli.MaxThreads, "threads")
+	cli.Above(fs, 0, math.Inf(1), "limit")
 	fs.StringVar(&o.against, "against", "",
 		"compare with this `plan`, rows, wide, blocks or turns, or with weights of this type")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
@@ -115,21 +118,6 @@ const (
 )
 
 func (o *benchKernelsOptions) check() error {
-	for _, n := range o.names {
-		if !slices.Contains(benchFormatNames(), n) {
-			return cli.NotOneOf("kernel", n, benchFormatNames())
-		}
-	}
-	for _, m := range o.rows {
-		if m < 1 || m > benchMaxRows {
-			return cli.Flagf("m", "out of range, got %d, want 1 to %d", m, benchMaxRows)
-		}
-	}
-	for _, t := range o.threads {
-		if t < 1 || t > cli.MaxThreads {
-			return cli.Flagf("threads", "out of range, got %d, want 1 to %d", t, cli.MaxThreads)
-		}
-	}
 	for _, s := range o.sizes {
 		left, right, _ := strings.Cut(s, "x")
 		n, errN := strconv.Atoi(left)
@@ -155,9 +143,6 @@ func (o *benchKernelsOptions) check() error {
 		}
 	}
 	o.overOne = slices.Min(o.rows) == 1 && slices.Max(o.rows) > 1
-	if o.limit <= 0 {
-		return cli.Flagf("limit", "out of range, got %v, want more than 0", o.limit)
-	}
 	return nil
 }
 

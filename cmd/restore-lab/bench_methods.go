@@ -55,12 +55,16 @@ FitPrune drops an eighth of the tokens in every layer.`,
 	fs.StringVarP(&o.sizes.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")
+	cli.OneOf(fs, "base", cli.MethodNames()[1:]...)
 	cli.ShowDefault(fs, "base", "all")
 	fs.IntVarP(&o.threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
 	fs.IntVar(&o.repeat, "repeat", 5, "measure `N` times")
 	fs.DurationVar(&o.ttft, "ttft", 0,
 		"a measured `time` to the first token, as from 'restore-lab bench'")
 	cli.ShowDefault(fs, "ttft", "estimated")
+	cli.Within(fs, 0, math.Inf(1), "ttft")
+	cli.Within(fs, 1, cli.MaxThreads, "threads")
+	cli.Within(fs, 1, 1000, "repeat")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := o.run(cmd.Context(), a)
@@ -92,9 +96,8 @@ type methodCost struct {
 	Share     float64 `json:"share_percent"`
 }
 
-// check refuses wrong flags, and sets the default of --base.
-func (o *benchMethodsOptions) check() error {
-	all := cli.MethodNames()[1:]
+// setBases sets the default of --base.
+func (o *benchMethodsOptions) setBases() {
 	if o.bases == nil {
 		for _, m := range methods.Methods() {
 			if m.TakesBudget() {
@@ -102,29 +105,10 @@ func (o *benchMethodsOptions) check() error {
 			}
 		}
 	}
-	for _, base := range o.bases {
-		if !slices.Contains(all, base) {
-			return cli.NotOneOf("base", base, all)
-		}
-	}
-	if o.ttft < 0 {
-		return cli.Flagf("ttft", "out of range, got %v, want more than 0", o.ttft)
-	}
-	for _, f := range []struct {
-		name      string
-		got, most int
-	}{{"threads", o.threads, cli.MaxThreads}, {"repeat", o.repeat, 1000}} {
-		if f.got < 1 || f.got > f.most {
-			return cli.Flagf(f.name, "out of range, got %d, want 1 to %d", f.got, f.most)
-		}
-	}
-	return nil
 }
 
 func (o *benchMethodsOptions) run(ctx context.Context, a *cli.App) (*methodTimes, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
+	o.setBases()
 	name, s, resolve, err := o.sizes.sizes(a)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -47,9 +46,10 @@ relative to the latter's length; WITH SIZES with --proportional-attention. It is
 	fs.IntSliceVar(&o.patches, "patches", []int{1024, 4096, 16384},
 		"`sizes` of the pages in patches")
 	fs.StringSliceVar(&o.pages, "pages", lab.PageKinds, "`kinds` of pages")
-	cli.ShowChoices(fs, "pages", lab.PageKinds...)
+	cli.OneOf(fs, "pages", lab.PageKinds...)
 	fs.Float64SliceVar(&o.taus, "tau", []float64{0, 0.02},
 		"`shares` of white by which a pixel may differ")
+	cli.Within(fs, 0, 1, "tau")
 	o.addRepeats(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -67,16 +67,6 @@ relative to the latter's length; WITH SIZES with --proportional-attention. It is
 func (o *benchPagesOptions) prepare() (*bench, error) {
 	if err := o.oneQuant(); err != nil {
 		return nil, err
-	}
-	for _, kind := range o.pages {
-		if !slices.Contains(lab.PageKinds, kind) {
-			return nil, cli.NotOneOf("pages", kind, lab.PageKinds)
-		}
-	}
-	for _, tau := range o.taus {
-		if !(tau >= 0 && tau <= 1) {
-			return nil, cli.Flagf("tau", "out of range, got %v, want 0 to 1", tau)
-		}
 	}
 	o.base, o.text = "grid", 1 // nothing is read
 	b, err := o.benchOptions.prepare()

@@ -49,6 +49,9 @@ sequence as there would be if only the products' time counted.`,
 	fs.IntVar(&o.gen, "gen", 24, "measure at least `N` tokens of each sequence")
 	fs.IntVar(&o.parallel, "streams", 8, "`N` sequences run while a prompt is read")
 	fs.IntSliceVar(&o.rows, "rows", []int{124, 636}, "`numbers` of rows of that prompt")
+	cli.Within(fs, 1, 64, "counts", "streams")
+	cli.Within(fs, 1, 1<<16, "rows", "prompt")
+	cli.Within(fs, 1, 1<<12, "gen")
 	o.addRepeats(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -69,21 +72,6 @@ const stallTokens = 1024
 func (o *benchSequencesOptions) prepare() (*bench, error) {
 	if err := o.oneQuant(); err != nil {
 		return nil, err
-	}
-	for name, list := range map[string][]int{"counts": o.counts, "rows": o.rows} {
-		for _, n := range list {
-			if most := map[string]int{"counts": 64, "rows": 1 << 16}[name]; n < 1 || n > most {
-				return nil, cli.Flagf(name, "out of range, got %d, want 1 to %d", n, most)
-			}
-		}
-	}
-	for _, f := range []struct {
-		name      string
-		got, most int
-	}{{"prompt", o.prompt, 1 << 16}, {"gen", o.gen, 1 << 12}, {"streams", o.parallel, 64}} {
-		if f.got < 1 || f.got > f.most {
-			return nil, cli.Flagf(f.name, "out of range, got %d, want 1 to %d", f.got, f.most)
-		}
 	}
 	o.base, o.text = "grid", 1 // there is no picture
 	return o.benchOptions.prepare()

@@ -192,7 +192,7 @@ func TestBenchUsage(t *testing.T) {
 		"--n-vis 1.5 --shape " + file:              `--n-vis: got "1.5"`,
 		"--n-vis 8,17 --base grid --shape " + file: "--n-vis: got 17, want at most the picture's 16 tokens",
 		"--base none --shape " + file:              `--base: got "none"`,
-		"--base holo --shape " + file:              `--base: got "holo", want one of holov`,
+		"--base holo --shape " + file:              `--base: got "holo", want holov|`,
 		"--patches 64 --shape " + file:             "--patches: has no use with this model, got 64: its pictures have one size",
 		"--patches 63 --shape qwen2.5-vl-3b":       "--patches: got 63, want a multiple of 4",
 		"--patches 3988 --shape qwen2.5-vl-3b":     "--patches: got 3988, want a number with closer factors (it makes a picture of 1994 x 2 patches)",

@@ -58,6 +58,7 @@ scenes, none of them in the benchmark of 'restore-lab eval scenes'.`,
 	fs.StringVar(&o.images, "images", "", "`folder` of pictures, instead of drawn scenes")
 	fs.IntVar(&o.n, "n", 0, "use the first `N` pictures by name; "+
 		"0 is all of the folder, or 200 drawn scenes")
+	cli.Within(fs, 0, maxBudgetPictures, "n")
 	fs.IntSliceVar(&o.means, "mean", []int{64},
 		"mean numbers of `tokens` of a picture, one or more")
 	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
@@ -66,9 +67,6 @@ scenes, none of them in the benchmark of 'restore-lab eval scenes'.`,
 }
 
 func (o *budgetOptions) run(ctx context.Context, a *cli.App) error {
-	if o.n < 0 || o.n > maxBudgetPictures {
-		return cli.Flagf("n", "out of range, got %d, want 0 to %d", o.n, maxBudgetPictures)
-	}
 	if err := methods.CheckMeans(o.means); err != nil {
 		return &cli.UsageError{Err: err}
 	}

@@ -75,11 +75,12 @@ mean number of visual rows that enter a layer.`,
 	fs.BoolVar(&o.all, "all", false,
 		"compare all methods, at one or more budgets of --n-vis, separated by commas")
 	fs.StringVar(&o.format, "format", "table", "format of the result")
-	cli.ShowChoices(fs, "format", tableFormats...)
+	cli.OneOf(fs, "format", tableFormats...)
 	fs.StringVar(&o.plot, "plot", "",
 		"plot the accuracy that each method keeps into this SVG `file`; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,
 		"compare only these `methods`, separated by commas; with --all")
+	cli.OneOf(fs, "methods", cli.MethodNames()[1:]...)
 	fs.StringArrayVar(&o.variants, "variant", nil,
 		"also measure the reduction with the parameters in this JSON `object`, and compare it "+
 			"with the reduction of the flags; may be repeated")
@@ -88,6 +89,7 @@ mean number of visual rows that enter a layer.`,
 		"`folder` with questions.json and pictures/, instead of drawn scenes")
 	o.model.AddResize(fs)
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
+	cli.Within(fs, 1, cli.MaxThreads, "workers")
 	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.distance, "distance", false,
 		"also measure the weighted Hausdorff distance between tokens before and after")
@@ -103,6 +105,7 @@ mean number of visual rows that enter a layer.`,
 // addDrawn declares the flags that choose the drawn pictures.
 func (o *evalOptions) addDrawn(fs *pflag.FlagSet) {
 	fs.IntVar(&o.n, "n", drawnPictures, "ask about `N` pictures")
+	cli.Within(fs, 1, math.Inf(1), "n")
 	o.world.add(fs)
 	fs.Int64Var(&o.first, "first-seed", scene.EvalSeed,
 		"`seed` of the first drawn picture; the others follow")
@@ -129,29 +132,12 @@ func (o *evalOptions) benchmark() (*eval.Benchmark, int, error) {
 	return b, cmp.Or(n, pictures), err
 }
 
-// check refuses numbers that are out of range.
-func (o *evalOptions) check() error {
-	if o.n < 1 {
-		return cli.Flagf("n", "out of range, got %d, want at least 1", o.n)
-	}
-	if o.workers < 1 || o.workers > cli.MaxThreads {
-		return cli.Flagf("workers", "out of range, got %d, want 1 to %d", o.workers, cli.MaxThreads)
-	}
-	return nil
-}
-
 func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	if o.json && o.reduction.Flags.Changed("format") && o.format != "json" {
 		return cli.Usagef("--json and --format: both given, got %s, want one of them", o.format)
 	}
 	if o.json {
 		o.format = "json"
-	}
-	if !slices.Contains(tableFormats, o.format) {
-		return cli.NotOneOf("format", o.format, tableFormats)
 	}
 	if err := o.nats.Check(o.reduction.Flags); err != nil {
 		return err
@@ -336,11 +322,6 @@ func (o *evalOptions) compare(ctx context.Context, a *cli.App) error {
 	for _, name := range []string{"base", "restore", o.reduction.Given("n-vis")} {
 		if f := o.reduction.Flags.Lookup(name); f != nil && cli.OnCommandLine(f) {
 			return cli.Flagf(name, "has no use with --all, got %s", f.Value)
-		}
-	}
-	for _, name := range o.bases {
-		if !slices.Contains(cli.MethodNames()[1:], name) {
-			return cli.NotOneOf("methods", name, cli.MethodNames()[1:])
 		}
 	}
 	if o.budgets.List == nil {

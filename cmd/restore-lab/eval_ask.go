@@ -18,10 +18,6 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection
 	if err := o.nats.Check(o.fs); err != nil {
 		return err
 	}
-	if o.parallel < 1 || o.parallel > cli.MaxThreads {
-		return cli.Flagf("parallel", "out of range, got %d, want 1 to %d", o.parallel,
-			cli.MaxThreads)
-	}
 	if err := o.reduction.CheckSeed(); err != nil {
 		return err
 	}

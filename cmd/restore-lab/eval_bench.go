@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,13 +93,14 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 	splits := benchmarks.Splits(name)
 	fs.StringVar(&o.data, "data", "", "`folder` or file of the questions")
 	fs.StringVar(&o.protocol, "protocol", benchmarks.Protocols[0], "prompts, parser and metrics")
-	cli.ShowChoices(fs, "protocol", benchmarks.Protocols...)
+	cli.OneOf(fs, "protocol", benchmarks.Protocols...)
 	fs.StringVar(&o.split, "split", splits[0], "split of the data set")
 	cli.ShowChoices(fs, "split", splits...)
 	fs.StringVar(&o.images, "images", "", "`folder` of the pictures, in LLaVA's layout")
 	cli.ShowDefault(fs, "images", "where LLaVA has them")
 	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions")
 	cli.ShowDefault(fs, "limit", "all")
+	cli.Within(fs, 1, math.Inf(1), "limit")
 	fs.StringVar(&o.shard, "shard", "", "ask part `I/N` of the questions, I from 1")
 	cli.ShowDefault(fs, "shard", "all")
 	fs.StringVar(&o.prompts, "print-prompts", "",
@@ -131,6 +133,7 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 		"write answers to this `folder`, and continue from there")
 	cli.ShowDefault(fs, "records", "restore-records/NAME-SPLIT-PROTOCOL-HASH")
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
+	cli.Within(fs, 1, cli.MaxThreads, "parallel")
 	fs.StringVar(&o.server, "openai", "",
 		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY")
 	o.nats.Add(fs, "ask the workers at this address", false)
@@ -160,9 +163,6 @@ func (o *benchmarkOptions) only(with string, sets ...[]string) (err error) {
 // selection parses --limit and --shard.
 func (o *benchmarkOptions) selection() (eval.Selection, error) {
 	s := eval.Selection{Limit: o.limit}
-	if o.fs.Changed("limit") && o.limit < 1 {
-		return s, cli.Flagf("limit", "out of range, got %d, want at least 1", o.limit)
-	}
 	if o.shard == "" {
 		return s, nil
 	}

@@ -115,7 +115,7 @@ func TestEvalBenchmarkErrors(t *testing.T) {
 			[]string{
 				"mmbench-en", "--data", benchData + "hub/lmms-lab/MMBench_EN", "--split", "test", "--print-prompts", "-",
 			}},
-		"protocol": {cli.ExitUsage, `--protocol: got x, want paper or lmms`, []string{"gqa", "--data", broken, "--protocol", "x", "--print-prompts", "-"}},
+		"protocol": {cli.ExitUsage, `--protocol: got "x", want paper|lmms`, []string{"gqa", "--data", broken, "--protocol", "x", "--print-prompts", "-"}},
 		"no data":  {cli.ExitUsage, `--data: missing`, []string{"gqa", "--print-prompts", "-"}},
 		"no files": {cli.ExitFailure, "no parquet files of lmms-lab/GQA, and no LLaVA question file", []string{"gqa", "--data", empty, "--print-prompts", "-"}},
 		"no truth": {cli.ExitFailure, "testdev_balanced_questions.json: not there", []string{"gqa", "--data", broken, "--answers", "-"}},

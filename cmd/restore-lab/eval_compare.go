@@ -51,9 +51,10 @@ include a run of '--base downsample --restore=false' for each budget.`,
 	o.fs = cmd.Flags()
 	o.fs.SortFlags = false
 	o.fs.StringVar(&o.format, "format", "text", "format of the result")
-	cli.ShowChoices(o.fs, "format", table.Formats...)
+	cli.OneOf(o.fs, "format", table.Formats...)
 	o.fs.StringVar(&o.split, "split", "",
 		"split the questions by the answers of this `method` alone, at each run's budget")
+	cli.OneOf(o.fs, "split", cli.MethodNames()[1:]...)
 	cli.SetVariable(o.fs, "split", "RESTORE_COMPARE_SPLIT")
 	o.fs.StringVar(&o.plot, "plot", "",
 		"plot the retained accuracy, by tokens and by first-token time, into this SVG `file`")
@@ -70,12 +71,6 @@ func (o *compareOptions) check() error {
 			return cli.Usagef("--json and --format: both given, got %s, want one of them", o.format)
 		}
 		o.format = "json"
-	}
-	if !slices.Contains(table.Formats, o.format) {
-		return cli.NotOneOf("format", o.format, table.Formats)
-	}
-	if bases := cli.MethodNames()[1:]; o.split != "" && !slices.Contains(bases, o.split) {
-		return cli.NotOneOf("split", o.split, bases)
 	}
 	if o.plot != "" && o.split == "" {
 		return checkPlot("plot", o.plot)

@@ -40,6 +40,7 @@ type of the language model's weights, as for --quant, or stored, optionally foll
 	fs.StringVar(&o.data, "data", "",
 		"`folder` with questions.json and pictures/, instead of drawn scenes")
 	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
+	cli.Within(fs, 1, cli.MaxThreads, "workers")
 	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -74,9 +75,6 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 	}
 	if len(plans) == 0 {
 		return cli.Flagf("plans", "none, want one at least")
-	}
-	if err := o.check(); err != nil {
-		return err
 	}
 	how, err := o.reduction.Reduction()
 	if err != nil {

@@ -58,6 +58,7 @@ questions are about drawn scenes, none of them in the benchmark of 'restore-lab 
 	fs.Float64SliceVar(&o.cuts, "cut", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9},
 		"`shares` of the decoder's work on visual tokens to cut; an explicit one must be reached")
 	cli.ShowDefault(fs, "cut", "0.1,0.2,…,0.9")
+	cli.Within(fs, 1, maxFitQuestions, "n")
 	fs.StringVarP(&o.out, "output", "o", "", "`file` to write; none is stdout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.run(cmd.Context(), a, fs.Changed("cut"))
@@ -80,9 +81,6 @@ func (o *fitOptions) benchmark() (b *eval.Benchmark, source string, err error) {
 }
 
 func (o *fitOptions) run(ctx context.Context, a *cli.App, cutGiven bool) error {
-	if o.n < 1 || o.n > maxFitQuestions {
-		return cli.Flagf("n", "out of range, got %d, want 1 to %d", o.n, maxFitQuestions)
-	}
 	for _, c := range o.cuts {
 		if !(c > 0 && c < 1) {
 			return cli.Flagf("cut", "out of range, got %v, want more than 0 and less than 1", c)

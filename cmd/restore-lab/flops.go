@@ -54,6 +54,7 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	cli.ShowChoices(fs, "shape", append(restore.Shapes(), embeddedShape, "FILE")...)
 	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
+	cli.OneOf(fs, "base", cli.MethodNames()[1:]...)
 	fs.BoolVar(&o.all, "all", false, "all methods")
 	fs.IntSliceVar(&o.nVis, "n-vis", []int{192, 128, 64}, "`budgets` of visual tokens")
 	fs.IntVar(&o.tokens, "tokens", 0,
@@ -61,6 +62,8 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs.IntVar(&o.prompt, "prompt", lab.PaperPrompt,
 		"`N` rows of the prompt besides the picture's; the paper has 35 of the system prompt "+
 			"and 25 of the question")
+	cli.Within(fs, 1, 1<<20, "prompt")
+	cli.Within(fs, 0, 1<<20, "tokens")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if fs.Changed("shape") && o.dir != "" {
@@ -95,9 +98,6 @@ func (o *flopsOptions) sizes(a *cli.App) (string, *engine.Sizes, resolver, error
 	case s == nil && info.SizesOf == nil:
 		return "", nil, nil, fmt.Errorf("flops: %s: operations of %s are not counted",
 			info.Name, info.Architecture)
-	case s == nil && (o.tokens < 0 || o.tokens > 1<<20):
-		return "", nil, nil, cli.Flagf("tokens", "out of range, got %d, want 1 to %d", o.tokens,
-			1<<20)
 	case s == nil:
 		s = info.SizesOf(cmp.Or(o.tokens, 1024))
 	case s.Views == 1:
@@ -141,14 +141,6 @@ func (o *flopsOptions) run(a *cli.App) error {
 	if o.all {
 		bases = slices.DeleteFunc(cli.MethodNames(),
 			func(name string) bool { return name == "none" })
-	}
-	for _, base := range bases {
-		if !slices.Contains(cli.MethodNames(), base) || base == "none" {
-			return cli.NotOneOf("base", base, cli.MethodNames()[1:])
-		}
-	}
-	if o.prompt < 1 || o.prompt > 1<<20 {
-		return cli.Flagf("prompt", "out of range, got %d, want 1 to %d", o.prompt, 1<<20)
 	}
 	name, s, resolve, err := o.sizes(a)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"image/png"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -97,46 +98,26 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	fs.BoolVar(&o.fresh, "fresh", false, "read no cache, so that every picture is encoded and read")
 	fs.BoolVar(&o.compare, "compare", true, "ask every question again, alone, without caches")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per line of the table")
+	cli.Within(fs, 1, 1<<20, "clients")
+	cli.Within(fs, 0, 1<<20, "n-vis")
+	cli.Within(fs, 0, 1, "follow-up", "cancel", "bad", "whole")
+	cli.Within(fs, 0, math.Inf(1), "requests")
+	cli.Within(fs, 0, 10_000, "pictures")
+	cli.Within(fs, 1, math.Inf(1), "tokens")
+	cli.Above(fs, 0, math.Inf(1), "time")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
 
 // check refuses wrong flags.
 func (o *loadOptions) check() error {
-	for name, list := range map[string][]int{"clients": o.clients, "n-vis": o.budgets} {
-		least := 1
-		if name == "n-vis" {
-			least = 0
-		}
-		for _, n := range list {
-			if n < least || n > 1<<20 {
-				return cli.Flagf(name, "out of range, got %d, want %d to %d", n, least, 1<<20)
-			}
-		}
-	}
-	for name, share := range map[string]float64{
-		"follow-up": o.followUp, "cancel": o.cancel, "bad": o.bad, "whole": o.whole,
-	} {
-		if !(share >= 0 && share <= 1) {
-			return cli.Flagf(name, "out of range, got %v, want 0 to 1", share)
-		}
-	}
 	switch {
-	case o.requests < 0 || o.pictures < 0 || o.pictures > 10_000 || o.tokens < 1:
-		return cli.Usagef("--requests, --pictures, --tokens: got %d, %d, %d, want at least 0, 0 "+
-			"to 10000, at least 1",
-			o.requests, o.pictures, o.tokens)
-	case o.time <= 0:
-		return cli.Flagf("time", "out of range, got %v, want more than 0", o.time)
 	case o.url != "" && (o.shape != "" || o.engine.Flags.Changed("model")):
 		return cli.Flagf("server", "got %s together with a model, want one of them", o.url)
 	case o.shape != "" && o.engine.Flags.Changed("model"):
 		return cli.Flagf("shape", "got %s together with --model, want one of them", o.shape)
 	}
-	if o.url != "" {
-		return nil
-	}
-	return o.engine.Check()
+	return nil
 }
 
 func (o *loadOptions) run(ctx context.Context, a *cli.App) error {

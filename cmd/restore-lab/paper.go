@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -90,7 +91,7 @@ func newPaperItem(a *cli.App, figure bool) *cobra.Command {
 	o.add(cmd.Flags())
 	fs := cmd.Flags()
 	fs.StringVar(&o.format, "format", "text", "format of the page")
-	cli.ShowChoices(fs, "format", paperFormats...)
+	cli.OneOf(fs, "format", paperFormats...)
 	cli.ShowDefault(fs, "format", "text, or the extension of --out")
 	fs.StringVar(&o.out, "out", "", "write the page into this `file`")
 	fs.BoolVar(&o.yes, "yes", false, "do not ask before hours of work")
@@ -115,12 +116,14 @@ func (o *paperOptions) add(fs *pflag.FlagSet) {
 	o.fs = fs
 	fs.StringVar(&o.data, "data", scenesData, "`folder` of the benchmarks' data, or scenes")
 	fs.StringVar(&o.protocol, "protocol", benchmarks.Paper, "prompts, parser and metrics")
-	cli.ShowChoices(fs, "protocol", benchmarks.Protocols...)
+	cli.OneOf(fs, "protocol", benchmarks.Protocols...)
 	fs.IntVar(&o.n, "n", 40, "draw `N` scenes")
 	fs.IntVar(&o.limit, "limit", 0, "ask the first `N` questions of each benchmark")
 	cli.ShowDefault(fs, "limit", "all")
 	fs.StringVar(&o.records, "records", recordsFolder, "keep measurements in this `folder`")
 	fs.IntVar(&o.parallel, "parallel", 1, "ask about `N` pictures at a time")
+	cli.Within(fs, 1, maxScenes, "n", "limit")
+	cli.Within(fs, 1, cli.MaxThreads, "parallel")
 	o.model.Add(fs)
 	o.model.AddResize(fs)
 	cli.ShowDefault(fs, "pad", "true for LLaVA-1.5 on benchmarks under the paper's protocol")
@@ -129,31 +132,9 @@ func (o *paperOptions) add(fs *pflag.FlagSet) {
 // check refuses wrong flags before any file is opened.
 func (o *paperOptions) check() error {
 	scenes := o.data == scenesData
-	for _, f := range []struct {
-		name   string
-		scenes bool // for scenes, otherwise for benchmarks
-		value  int
-	}{{"n", true, o.n}, {"limit", false, o.limit}} {
-		if err := cli.NoUse(o.fs, f.scenes != scenes, "has no use with --data "+o.data+", got %v",
-			f.name); err != nil {
-			return err
-		}
-		if o.fs.Changed(f.name) && (f.value < 1 || f.value > maxScenes) {
-			return cli.Flagf(f.name, "out of range, got %d, want 1 to %d", f.value, maxScenes)
-		}
-	}
-	if err := cli.NoUse(o.fs, scenes, "has no use with --data scenes, got %v",
-		"protocol"); err != nil {
-		return err
-	}
-	if !slices.Contains(benchmarks.Protocols, o.protocol) {
-		return cli.NotOneOf("protocol", o.protocol, benchmarks.Protocols)
-	}
-	if o.parallel < 1 || o.parallel > cli.MaxThreads {
-		return cli.Flagf("parallel", "out of range, got %d, want 1 to %d", o.parallel,
-			cli.MaxThreads)
-	}
-	return nil
+	why := "has no use with --data " + o.data + ", got %v"
+	return cmp.Or(cli.NoUse(o.fs, !scenes, why, "n"),
+		cli.NoUse(o.fs, scenes, why, "limit", "protocol"))
 }
 
 // maxScenes limits --n and --limit.
@@ -170,9 +151,6 @@ func (o *paperOptions) form() (string, error) {
 	}
 	if ending := formatOf[strings.ToLower(filepath.Ext(o.out))]; !given && ending != "" {
 		return ending, nil
-	}
-	if !slices.Contains(paperFormats, o.format) {
-		return "", cli.NotOneOf("format", o.format, paperFormats)
 	}
 	return o.format, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -52,6 +53,7 @@ There is no reduction unless --base is given.`,
 	o.question.AddPrompt(fs, ", instead of --in")
 	o.question.AddSystem(fs)
 	fs.IntVar(&o.tokens, "tokens", 0, "decode `N` tokens after the prompt")
+	cli.Within(fs, 0, math.Inf(1), "tokens")
 	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
 	o.reduction.Add(fs, "none", 0)
 	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random")
@@ -75,8 +77,6 @@ func (o *traceOptions) check(a *cli.App, cmd *cobra.Command) error {
 	case o.in != "" && (o.model.MinPixels != 0 || o.model.MaxPixels != 0):
 		return cli.Usagef("--min-pixels and --max-pixels: have no use with --in, got %d and %d: "+
 			"its pixel_values are resized already", o.model.MinPixels, o.model.MaxPixels)
-	case o.tokens < 0:
-		return cli.Flagf("tokens", "out of range, got %d, want 0 or more", o.tokens)
 	}
 	if err := cli.NoUse(cmd.Flags(), o.in == "", "has no use without --in, got %v",
 		"image-token"); err != nil {

@@ -46,15 +46,12 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 	flags.StringVarP(&out, "output", "o", "", "`folder` to write, which must be new or empty")
 	flags.StringVar(&kind, "type", "", "type of the written weights")
 	cli.ShowDefault(flags, "type", "the type of most weights; f16 for quantised ones")
-	cli.ShowChoices(flags, "type", "f16", "bf16", "f32")
+	cli.OneOf(flags, "type", "f16", "bf16", "f32")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := cli.Need(cmd, "output", out); err != nil {
 			return err
 		}
-		d, known := convertTypes[kind]
-		if kind != "" && !known {
-			return cli.NotOneOf("type", kind, []string{"f16", "bf16", "f32"})
-		}
+		d := convertTypes[kind]
 		entries, err := os.ReadDir(out)
 		switch {
 		case errors.Is(err, fs.ErrPermission):

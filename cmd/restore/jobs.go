@@ -36,13 +36,9 @@ func (o *jobFlags) add(fs *pflag.FlagSet) {
 	cli.ShowDefault(fs, "batch-parallel", "twice --parallel, or the workers' places")
 	fs.IntVar(&o.maxFile, "max-file-mb", 512, "an uploaded file has at most `N` MB")
 	fs.IntVar(&o.days, "file-days", 30, "keep files and batches for `N` days")
-}
-
-func (o *jobFlags) check(fs *pflag.FlagSet) error {
-	return cli.InRange(fs,
-		cli.FlagRange{Name: "batch-parallel", Got: o.parallel, Least: 0, Most: 4096},
-		cli.FlagRange{Name: "max-file-mb", Got: o.maxFile, Least: 1, Most: 1 << 20},
-		cli.FlagRange{Name: "file-days", Got: o.days, Least: 1, Most: 3650})
+	cli.Within(fs, 0, 4096, "batch-parallel")
+	cli.Within(fs, 1, 1<<20, "max-file-mb")
+	cli.Within(fs, 1, 3650, "file-days")
 }
 
 // store returns the store of files and batches. The default folder may be another server's: then

@@ -25,7 +25,7 @@ type harnessFlags struct {
 func (o *harnessFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.detail, "detail", "none",
 		"what a picture's detail means; budget: low is 1/18 of its tokens, high 1/3, original all")
-	cli.ShowChoices(fs, "detail", "none", "budget")
+	cli.OneOf(fs, "detail", "none", "budget")
 	fs.StringArrayVar(&o.given, "preset", nil,
 		"a further name of the model, `NAME` or NAME={...} with defaults of its own: fields of "+
 			"restore, and temperature, top_p, top_k, min_p, max_tokens, seed, system; @FILE is a "+
@@ -34,9 +34,6 @@ func (o *harnessFlags) add(fs *pflag.FlagSet) {
 
 // check reads the presets; presets of a file come in the order of their names.
 func (o *harnessFlags) check() error {
-	if o.detail != "none" && o.detail != "budget" {
-		return cli.NotOneOf("detail", o.detail, []string{"none", "budget"})
-	}
 	o.aliases, o.presets = nil, nil
 	for _, text := range o.given {
 		file, isFile := strings.CutPrefix(text, "@")

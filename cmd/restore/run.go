@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -75,6 +76,8 @@ an answer that Ctrl-C stops has no report.`,
 		"sample among tokens with at least this `share` of the likeliest one's probability, "+
 			"0 is all")
 	fs.Int64Var(&o.sampling.Seed, "seed", 0, "`seed` of sampling and of --base random")
+	cli.Within(fs, 1, math.Inf(1), "n-predict")
+	cli.Above(fs, 0, 1, "top-p")
 	o.question.AddReading(fs)
 	o.model.AddResize(fs)
 	o.drawings.Add(fs)
@@ -95,11 +98,8 @@ an answer that Ctrl-C stops has no report.`,
 func (o *runOptions) check() (r restore.Request, err error) {
 	fs, d := o.reduction.Flags, &o.drawings
 	r.MaxTokens = o.maxTokens
-	if o.maxTokens < 1 {
-		return r, cli.Flagf("n-predict", "out of range, got %d, want at least 1", o.maxTokens)
-	}
-	if o.sampling.TopP == 0 {
-		return r, cli.Flagf("top-p", "out of range, got 0, want a number above 0 and at most 1")
+	if err := cli.CheckValues(fs); err != nil { // /set changes them
+		return r, err
 	}
 	if err := o.sampling.Check(); err != nil {
 		return r, &cli.UsageError{Err: err}

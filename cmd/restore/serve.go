@@ -91,10 +91,10 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	o.nats.Add(fs, "let the workers at this address answer", true)
 	fs.StringVar(&o.host, "host", "127.0.0.1", "listen at this `address`")
 	fs.IntVar(&o.port, "port", 8642, "listen at this `port`; 0 takes a free one")
-	o.api.Add(fs, "accepted keys, one of which each request must have, so that other machines may ask")
+	o.api.Add(fs, "accepted keys, one of which each request must have; to serve other machines")
 	fs.StringVar(&o.isolation, "cache-isolation", "off",
 		"share caches only among requests with the same key")
-	cli.ShowChoices(fs, "cache-isolation", "off", "key")
+	cli.OneOf(fs, "cache-isolation", "off", "key")
 	fs.IntVar(&o.maxBody, "max-body-mb", 64, "a request's body has at most `N` MB")
 	o.jobs.add(fs)
 	fs.DurationVar(&o.read, "read-timeout", time.Minute,
@@ -106,6 +106,9 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 		"`time` limit for running requests when the server shuts down")
 	fs.DurationVar(&o.ping, "sse-ping", 15*time.Second,
 		"send a comment in a silent stream after this `time`; 0: never")
+	cli.Within(fs, 0, 65535, "port")
+	cli.Within(fs, 1, 1<<20, "max-body-mb")
+	cli.Within(fs, 0, math.Inf(1), "read-timeout", "request-timeout", "drain-timeout", "sse-ping")
 	fs.StringSliceVar(&o.cors, "cors-origins", nil,
 		"`origins` of web pages that may send requests, separated by commas; * is all")
 	fs.StringSliceVar(&o.hosts, "allowed-hosts", nil,
@@ -118,10 +121,10 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 			"when they change")
 	fs.StringSliceVar(&o.disabled, "disable", nil,
 		"do not serve these, separated by commas: the page at /, /metrics for Prometheus")
-	cli.ShowChoices(fs, "disable", routes...)
+	cli.OneOf(fs, "disable", routes...)
 	fs.StringVar(&o.format, "log-format", "text",
 		"format of the log; with prompts it has questions and answers too")
-	cli.ShowChoices(fs, "log-format", logFormats...)
+	cli.OneOf(fs, "log-format", logFormats...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
@@ -158,6 +161,11 @@ func (o *answeringFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.maxPixels, "max-image-pixels", imageproc.DefaultMaxPixels,
 		"a picture has at most `N` pixels")
 	fs.DurationVar(&o.fetch, "fetch-timeout", 10*time.Second, "`time` limit for fetching a picture")
+	cli.Above(fs, 0, 1, "top-p")
+	cli.Within(fs, 0, cli.MaxCount, "n-predict")
+	cli.Within(fs, 1, 1024, "max-images", "max-image-mb")
+	cli.Within(fs, 1, min(math.MaxInt32, imageproc.MostPixels), "max-image-pixels")
+	cli.Within(fs, 0, math.Inf(1), "fetch-timeout")
 }
 
 func (o *answeringFlags) addFolder(fs *pflag.FlagSet) {
@@ -165,34 +173,18 @@ func (o *answeringFlags) addFolder(fs *pflag.FlagSet) {
 		"also keep reduced pictures in this `folder`, across restarts")
 	fs.IntVar(&o.folderMB, "cache-dir-mb", 10_000,
 		"keep at most `N` MB there; the least recently used are removed first")
+	cli.Within(fs, 1, cli.MaxCount, "cache-dir-mb")
 }
 
 // check refuses wrong flags.
 func (o *answeringFlags) check() error {
-	if err := o.EngineFlags.Check(); err != nil {
-		return err
-	}
-	err := cli.InRange(o.Flags,
-		cli.FlagRange{Name: "max-images", Got: o.maxImages, Least: 1, Most: 1024},
-		cli.FlagRange{Name: "max-image-mb", Got: o.maxImage, Least: 1, Most: 1024},
-		cli.FlagRange{Name: "max-image-pixels", Got: o.maxPixels, Least: 1,
-			Most: min(math.MaxInt32, imageproc.MostPixels)},
-		cli.FlagRange{Name: "n-predict", Got: o.maxTokens, Least: 0, Most: cli.MaxCount})
-	switch {
-	case err != nil:
-		return err
-	case o.fetch < 0:
-		return cli.Flagf("fetch-timeout", "out of range, got %v, want 0 or more", o.fetch)
-	case o.sampling.TopP == 0:
-		return cli.Flagf("top-p", "out of range, got 0, want a number above 0 and at most 1")
-	}
 	if err := o.sampling.Check(); err != nil {
 		return &cli.UsageError{Err: err}
 	}
 	if err := errors.Join(o.checkFolder(), o.harness.check()); err != nil {
 		return err
 	}
-	_, err = o.reduction.Reduction()
+	_, err := o.reduction.Reduction()
 	return err
 }
 
@@ -261,8 +253,7 @@ func (o *answeringFlags) checkFolder() error {
 	if o.folder == "" {
 		return cli.NoUse(o.Flags, true, "has no use without --cache-dir", "cache-dir-mb")
 	}
-	return cli.InRange(o.Flags,
-		cli.FlagRange{Name: "cache-dir-mb", Got: o.folderMB, Least: 1, Most: cli.MaxCount})
+	return nil
 }
 
 // check refuses wrong flags before any file is opened.
@@ -273,32 +264,8 @@ func (o *serveOptions) check() error {
 	if err := o.answering.check(); err != nil {
 		return err
 	}
-	if err := o.jobs.check(o.answering.Flags); err != nil {
-		return err
-	}
-	switch {
-	case o.port < 0 || o.port > 65535:
-		return cli.Flagf("port", "out of range, got %d, want 0 to 65535", o.port)
-	case o.maxBody < 1 || o.maxBody > 1<<20:
-		return cli.Flagf("max-body-mb", "out of range, got %d, want 1 to %d", o.maxBody, 1<<20)
-	case o.isolation != "off" && o.isolation != "key":
-		return cli.NotOneOf("cache-isolation", o.isolation, []string{"off", "key"})
-	case len(o.cert) != 0 && len(o.cert) != 2:
+	if len(o.cert) != 0 && len(o.cert) != 2 {
 		return cli.Flagf("tls", "got %q, want the files CERT,KEY", strings.Join(o.cert, ","))
-	case !slices.Contains(logFormats, o.format):
-		return cli.NotOneOf("log-format", o.format, logFormats)
-	}
-	for _, route := range o.disabled {
-		if !slices.Contains(routes, route) {
-			return cli.NotOneOf("disable", route, routes)
-		}
-	}
-	for name, d := range map[string]time.Duration{
-		"read-timeout": o.read, "request-timeout": o.request, "drain-timeout": o.drain,
-		"sse-ping": o.ping} {
-		if d < 0 {
-			return cli.Flagf(name, "out of range, got %v, want 0 or more", d)
-		}
 	}
 	for _, origin := range o.cors {
 		if err := server.CheckOrigin(origin); err != nil {

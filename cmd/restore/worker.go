@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,11 +54,12 @@ If a worker ends in any other way, its requests go to other workers. With --list
 	fs.DurationVar(&o.drain, "drain-timeout", 0,
 		"`time` limit for running requests when the worker ends; others then answer them")
 	cli.ShowDefault(fs, "drain-timeout", "no limit")
+	cli.Within(fs, 0, math.Inf(1), "drain-timeout")
 	fs.StringVar(&o.features, "feature-store", "nats",
 		"share reduced pictures with the other workers, so that each is encoded once")
-	cli.ShowChoices(fs, "feature-store", "nats", "off")
+	cli.OneOf(fs, "feature-store", "nats", "off")
 	fs.StringVar(&o.format, "log-format", "none", "log each request in this format")
-	cli.ShowChoices(fs, "log-format", "none", "text", "json")
+	cli.OneOf(fs, "log-format", "none", "text", "json")
 	o.answering.Parallel = batchParallel
 	fs.Lookup("parallel").DefValue = fmt.Sprint(batchParallel)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
@@ -75,19 +76,8 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 		return cli.Flagf("nats",
 			"got embedded, which is for clients, want the URL of a NATS server")
 	}
-	if err := o.answering.EngineFlags.Check(); err != nil {
-		return err
-	}
 	if err := o.answering.checkFolder(); err != nil {
 		return err
-	}
-	switch {
-	case o.drain < 0:
-		return cli.Flagf("drain-timeout", "out of range, got %v, want 0 or more", o.drain)
-	case o.features != "nats" && o.features != "off":
-		return cli.NotOneOf("feature-store", o.features, []string{"nats", "off"})
-	case !slices.Contains([]string{"none", "text", "json"}, o.format):
-		return cli.NotOneOf("log-format", o.format, []string{"none", "text", "json"})
 	}
 	log := cli.Warnings(a)
 	if o.format != "none" {

@@ -300,9 +300,13 @@ func NewRoot(a *App) *cobra.Command {
 			if err := readEnvironment(cmd.Flags(), a.Getenv); err != nil {
 				return err
 			}
-			if !strings.HasPrefix(cmd.Name(), "__") { // not a shell that completes
-				noteUnknown(a, cmd)
+			if strings.HasPrefix(cmd.Name(), "__") { // a shell that completes
+				return findModels(cmd.Context(), a, cmd.Flags())
 			}
+			if err := CheckValues(cmd.Flags()); err != nil {
+				return err
+			}
+			noteUnknown(a, cmd)
 			return findModels(cmd.Context(), a, cmd.Flags())
 		},
 	}

@@ -39,43 +39,19 @@ func (o *EngineFlags) Add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.kv, "kv-mb", 0, "keep keys and values in at most `N` MB")
 	ShowDefault(fs, "kv-mb", "a quarter of the free memory")
 	fs.IntVar(&o.cache, "cache-mb", 256, "keep reduced pictures in at most `N` MB; 0: none")
+	Within(fs, 1, MaxCount, "ctx-size", "kv-mb")
+	Within(fs, 1, 256, "parallel")
+	Within(fs, 0, MaxCount, "cache-mb")
 }
 
 // AddQueue declares the length of the queue, for commands with outside clients.
 func (o *EngineFlags) AddQueue(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Queue, "queue", 64, "let at most `N` requests wait; 0: none")
-}
-
-// FlagRange is the range of a whole-number flag. If the default 0 has another meaning, an explicit
-// value must be at least 1.
-type FlagRange struct {
-	Name             string
-	Got, Least, Most int
-}
-
-// InRange refuses flags out of their range.
-func InRange(fs *pflag.FlagSet, list ...FlagRange) error {
-	for _, c := range list {
-		if c.Got == 0 && !fs.Changed(c.Name) {
-			continue
-		}
-		if c.Got < c.Least || c.Got > c.Most {
-			return Flagf(c.Name, "out of range, got %d, want %d to %d", c.Got, c.Least, c.Most)
-		}
-	}
-	return nil
+	Within(fs, 0, MaxCount, "queue")
 }
 
 // MaxCount limits flags that count something.
 const MaxCount = 1 << 30
-
-// Check refuses wrong flags.
-func (o *EngineFlags) Check() error {
-	return InRange(o.Flags, FlagRange{"ctx-size", o.context, 1, MaxCount},
-		FlagRange{"parallel", o.Parallel, 1, 256},
-		FlagRange{"queue", o.Queue, 0, MaxCount}, FlagRange{"kv-mb", o.kv, 1, MaxCount},
-		FlagRange{"cache-mb", o.cache, 0, MaxCount})
-}
 
 // memoryValue is the value of --memory in bytes; 0: no limit.
 type memoryValue int64

@@ -17,6 +17,8 @@ const (
 	// the default to show, if it is not the flag's zero value
 	Applies = "applies"
 	Choices = "choices" // the allowed values
+	closed  = "closed"  // no others are allowed
+	bounds  = "bounds"  // the least and the greatest allowed value
 )
 
 // HelpWidth is the width of a help text.

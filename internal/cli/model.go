@@ -3,10 +3,10 @@ package cli
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -76,9 +76,9 @@ func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
 		"keep the weights of vision tower and projector in this type, or as stored; q8, q12 and "+
 			"bf16 round activations too")
 	ShowDefault(fs, "quant", "as stored")
-	ShowChoices(fs, "quant", quantChoices...)
+	OneOf(fs, "quant", quantChoices...)
 	ShowDefault(fs, "encoder-quant", EncoderDefault)
-	ShowChoices(fs, "encoder-quant", encoderChoices...)
+	OneOf(fs, "encoder-quant", encoderChoices...)
 }
 
 // EncoderDefault describes the default of --encoder-quant.
@@ -88,12 +88,13 @@ const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI
 func (m *ModelFlags) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Cache, "cache-type", "f32",
 		"keep keys and values in this type; f16 rounds them and takes half the memory")
-	ShowChoices(fs, "cache-type", cacheChoices...)
+	OneOf(fs, "cache-type", cacheChoices...)
 }
 
 // AddThreads declares the number of threads.
 func (m *ModelFlags) AddThreads(fs *pflag.FlagSet) {
 	fs.IntVarP(&m.Threads, "threads", "t", runtime.GOMAXPROCS(0), "compute on `N` threads")
+	Within(fs, 1, MaxThreads, "threads")
 }
 
 // AddResize declares the limits for resizing pictures.
@@ -104,6 +105,7 @@ func (m *ModelFlags) AddResize(fs *pflag.FlagSet) {
 		"resize pictures to at most `N` pixels (models that take any size)")
 	for _, name := range []string{"min-pixels", "max-pixels"} {
 		ShowDefault(fs, name, "the checkpoint's")
+		Within(fs, 1, math.Inf(1), name)
 	}
 	fs.BoolVar(&m.Pad, "pad", false, "pad pictures to a square, as the original LLaVA does, "+
 		"instead of cutting their edges off (models that crop)")
@@ -115,36 +117,11 @@ func (m *ModelFlags) CheckResize() error {
 	if !m.sized {
 		return nil
 	}
-	if m.Flags.Changed("min-pixels") && m.MinPixels < 1 {
-		return Flagf("min-pixels", "out of range, got %d, want at least 1", m.MinPixels)
-	}
-	if m.Flags.Changed("max-pixels") && m.MaxPixels < 1 {
-		return Flagf("max-pixels", "out of range, got %d, want at least 1", m.MaxPixels)
-	}
 	if m.MinPixels > m.MaxPixels && m.MaxPixels != 0 {
 		return Flagf("min-pixels", "more than --max-pixels, got %d and %d, want at most as many",
 			m.MinPixels, m.MaxPixels)
 	}
 	return nil
-}
-
-// Check refuses wrong flags.
-func (m *ModelFlags) Check() error {
-	if m.Threads < 1 || m.Threads > MaxThreads {
-		return Flagf("threads", "out of range, got %d, want 1 to %d", m.Threads, MaxThreads)
-	}
-	for _, c := range []struct {
-		flag, got string
-		types     []string
-	}{
-		{"quant", m.Quant, quantChoices}, {"encoder-quant", m.Encoder, encoderChoices},
-		{"cache-type", m.Cache, cacheChoices},
-	} {
-		if c.got != "" && !slices.Contains(c.types, c.got) {
-			return NotOneOf(c.flag, c.got, c.types)
-		}
-	}
-	return m.CheckResize()
 }
 
 // MaxThreads is the engine's limit.
@@ -231,7 +208,7 @@ const (
 
 // Options are the options for open. Progress is shown until end is called.
 func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error) {
-	if err := m.Check(); err != nil {
+	if err := m.CheckResize(); err != nil {
 		return nil, nil, err
 	}
 	p := a.Meter("loading").bytes()

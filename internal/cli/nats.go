@@ -46,6 +46,7 @@ func (o *NatsFlags) Add(fs *pflag.FlagSet, what string, inside bool) {
 	fs.StringVar(&o.ca, "nats-ca", "", "trust the CA certificates in this `file` for NATS servers")
 	fs.IntVar(&o.replicas, "nats-replicas", 1,
 		"keep queued requests on `N` NATS servers; counts when this command creates the queue")
+	Within(fs, 1, 5, "nats-replicas")
 }
 
 // Check refuses wrong flags.
@@ -56,9 +57,6 @@ func (o *NatsFlags) Check(fs *pflag.FlagSet) error {
 	}
 	if err := checkFiles(fs); err != nil {
 		return err
-	}
-	if o.replicas < 1 || o.replicas > 5 {
-		return Flagf("nats-replicas", "out of range, got %d, want 1 to 5", o.replicas)
 	}
 	if o.Embedded() {
 		if err := NoUse(fs, true, "has no use with --nats embedded",

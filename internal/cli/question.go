@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -42,6 +43,7 @@ func (q *QuestionFlags) AddVideo(fs *pflag.FlagSet) {
 		"picture `file`s of a video's frames in order; the video comes before the pictures, or "+
 			"where <video> stands among <image>; all after the flag, or the flag repeated")
 	fs.Float64Var(&q.fps, "fps", 2, "frames per `second`")
+	Above(fs, 0, math.Inf(1), "fps")
 }
 
 // AddPrompt declares the question; more extends its help text.
@@ -63,6 +65,7 @@ func (q *QuestionFlags) AddReading(fs *pflag.FlagSet) {
 	q.fs = fs
 	fs.Int64Var(&q.maxPixels, "max-image-pixels", 64_000_000,
 		"refuse pictures of more than `N` pixels")
+	Within(fs, 1, imageproc.MostPixels, "max-image-pixels")
 	fs.BoolVar(&q.exif, "exif", true, "rotate pictures by their EXIF orientation")
 }
 
@@ -116,11 +119,6 @@ func InputPaths(files []Input) (out []string) {
 // Check refuses wrong flags before any file is read.
 func (q *QuestionFlags) Check() error {
 	switch {
-	case q.maxPixels < 1 || q.maxPixels > imageproc.MostPixels:
-		return Flagf("max-image-pixels", "out of range, got %d, want 1 to %d", q.maxPixels,
-			imageproc.MostPixels)
-	case len(q.Frames) > 0 && !(q.fps > 0):
-		return Flagf("fps", "out of range, got %v, want more than 0", q.fps)
 	case len(q.Frames) == 0 && q.fs != nil:
 		return NoUse(q.fs, true, "has no use without --video-frames, got %v", "fps")
 	}
