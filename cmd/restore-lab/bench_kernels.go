@@ -380,16 +380,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		}
 	}
 	best()
-	product := func(from *benchWeights, m int) (seconds, cpu float64) {
-		w := from.next(c.N, c.K)
-		used, _ := kernel.CPUTime()
-		began := time.Now()
-		kernel.MatMul(p, b.dst[:m*c.N], b.x[:m*c.K], m, w, nil)
-		seconds = time.Since(began).Seconds()
-		now, _ := kernel.CPUTime()
-		return seconds, (now - used).Seconds()
-	}
-	of := func(from *benchWeights) (seconds, cpu float64) { return product(from, c.M) }
+	of := func(from *benchWeights) (seconds, cpu float64) { return b.product(c, from, c.M) }
 	once := func() (seconds, cpu float64) { return of(w) }
 	var calls, cpu []float64
 	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
@@ -406,14 +397,7 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		}
 	}
 	if b.o.overOne && c.M > 1 {
-		for turn := range 2 {
-			var times [2]float64 // of one row, of all
-			for i := range 2 {
-				which := (turn + i) % 2
-				times[which], _ = product(w, []int{1, c.M}[which])
-			}
-			c.over = append(c.over, times[1]/times[0])
-		}
+		b.compareRows(c, w)
 	}
 	reads()
 	best()
@@ -425,6 +409,29 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	c.micro = append(c.micro, micro)
 	c.rates = append(c.rates, ops/stats.Median(calls)/1e9)
 	return nil
+}
+
+// product multiplies m rows, and returns the time and the processor time.
+func (b *kernelBench) product(c *kernelCell, from *benchWeights, m int) (seconds, cpu float64) {
+	w := from.next(c.N, c.K)
+	used, _ := kernel.CPUTime()
+	began := time.Now()
+	kernel.MatMul(b.pools[c.Threads], b.dst[:m*c.N], b.x[:m*c.K], m, w, nil)
+	seconds = time.Since(began).Seconds()
+	now, _ := kernel.CPUTime()
+	return seconds, (now - used).Seconds()
+}
+
+// compareRows measures all rows and one row in turns.
+func (b *kernelBench) compareRows(c *kernelCell, w *benchWeights) {
+	for turn := range 2 {
+		var times [2]float64 // of one row, of all
+		for i := range 2 {
+			which := (turn + i) % 2
+			times[which], _ = b.product(c, w, []int{1, c.M}[which])
+		}
+		c.over = append(c.over, times[1]/times[0])
+	}
 }
 
 // compare times the plan in use and another in turns, a and b, then b and a. It uses processor time

@@ -169,14 +169,20 @@ func (o *benchMethodsOptions) run(ctx context.Context, a *cli.App) (*methodTimes
 	if rates != nil {
 		j.Encoder, j.Decoder = rates.best[0], rates.best[1]
 	}
+	j.share(o.ttft, ops)
+	return j, nil
+}
+
+// share sets the times to the first token, which are given or follow from the rates of products,
+// and the share of each method.
+func (j *methodTimes) share(ttft time.Duration, ops []*lab.FLOPs) {
 	for i := range j.Rows {
 		c := &j.Rows[i]
-		if c.TTFT = float64(o.ttft) / 1e6; rates != nil {
+		if c.TTFT = float64(ttft) / 1e6; ttft == 0 {
 			c.TTFT = 2e-6 * ((ops[i].Engine-ops[i].Decoder)/j.Encoder + ops[i].Decoder/j.Decoder)
 		}
 		c.Share = 100 * c.Total / c.TTFT
 	}
-	return j, nil
 }
 
 // evenRecipe drops an eighth of the tokens in every layer, until none are left.

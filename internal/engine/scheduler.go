@@ -470,18 +470,7 @@ func (d *scheduler) question(s *sequence) error {
 	}
 	s.stageEnded(Encoding)
 	start := time.Now()
-	row, err := s.prefill(d.read, s.cached, at)
-	if err != nil {
-		s.report()
-		return err
-	}
-	d.logits = slices.Grow(d.logits[:0], e.shape.Vocab)[:e.shape.Vocab]
-	e.m.Decoder().Logits(d.read, d.logits, row, 1)
-	err = d.end()
-	if err == nil {
-		err = e.reading.Wait(s.ctx) // no answer from a damaged file
-	}
-	if err != nil {
+	if err := d.readPrompt(s, at); err != nil {
 		s.report()
 		return err
 	}
@@ -512,6 +501,21 @@ func (d *scheduler) question(s *sequence) error {
 		d.running = append(d.running, s)
 	}
 	return nil
+}
+
+// readPrompt reads the prompt from unit s.cached on, at position at, and computes the logits of its
+// end.
+func (d *scheduler) readPrompt(s *sequence, at float64) error {
+	row, err := s.prefill(d.read, s.cached, at)
+	if err != nil {
+		return err
+	}
+	d.logits = slices.Grow(d.logits[:0], d.e.shape.Vocab)[:d.e.shape.Vocab]
+	d.e.m.Decoder().Logits(d.read, d.logits, row, 1)
+	if err := d.end(); err != nil {
+		return err
+	}
+	return d.e.reading.Wait(s.ctx) // no answer from a damaged file
 }
 
 // prepared is how long the preparation of the request took.

@@ -129,18 +129,7 @@ func holov(w *work, k int) (*selection, error) {
 		return nil, err
 	}
 	weight := holovWeights(q)
-	order := rank(widen(weight))
-	alloc := make([]int32, runCount)
-	left := k
-	for p := range alloc {
-		// a float32 product, as in the authors' code: it matters at integers such as 4.0
-		alloc[p] = int32(weight[p] * float32(k))
-		left -= int(alloc[p])
-	}
-	for _, p := range order[:min(max(left, 0), runCount)] {
-		alloc[p]++
-		left--
-	}
+	alloc, order := runShares(weight, k)
 	if params.overflow == "redistribute" || w.o.NVis == n { // all tokens need no filling
 		redistribute(alloc, bounds, order, k)
 	}
@@ -177,6 +166,22 @@ func holov(w *work, k int) (*selection, error) {
 		sel.kept = append(sel.kept, -1)
 	}
 	return sel, nil
+}
+
+// runShares divides k tokens among the runs by weight, and returns the runs in the order of their
+// weights: the first ones get the tokens that rounding down leaves.
+func runShares(weight []float32, k int) (alloc, order []int32) {
+	alloc, order = make([]int32, len(weight)), rank(widen(weight))
+	left := k
+	for p := range alloc {
+		// a float32 product, as in the authors' code: it matters at integers such as 4.0
+		alloc[p] = int32(weight[p] * float32(k))
+		left -= int(alloc[p])
+	}
+	for _, p := range order[:min(max(left, 0), len(order))] {
+		alloc[p]++
+	}
+	return alloc, order
 }
 
 // runs returns the bounds of at most p runs of n tokens, none of them empty.

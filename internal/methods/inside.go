@@ -252,22 +252,19 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 		stop = s.time(&s.MergeTime)
 		for j, g := range groups {
 			m := nn.Mix{From: g}
-			row := reduce.Row{Anchor: s.rows[r.Anchors[j]].Anchor, Merged: true}
 			for _, i := range g {
 				m.Weight = append(m.Weight, float32(s.rows[i].Size))
-				row.Members = append(row.Members, s.rows[i].Members...)
 			}
-			rows, mixes, r.Sources = append(rows, row), append(mixes, m), append(r.Sources, -1)
+			rows, mixes = append(rows, s.merged(r.Anchors[j], g)), append(mixes, m)
 		}
 	case st.Merged > 0:
 		for _, m := range s.m.extra(s, p, x, width, &r) {
-			row := reduce.Row{Anchor: s.rows[m.from[0]].Anchor, Merged: true}
-			for _, i := range m.from {
-				row.Members = append(row.Members, s.rows[i].Members...)
-			}
-			rows, mixes, r.Sources = append(rows, row), append(mixes, nn.Mix{From: m.from}),
-				append(r.Sources, -1)
+			rows = append(rows, s.merged(m.from[0], m.from))
+			mixes = append(mixes, nn.Mix{From: m.from})
 		}
+	}
+	for len(r.Sources) < len(rows) { // the merged ones
+		r.Sources = append(r.Sources, -1)
 	}
 	for i := range rows {
 		row := &rows[i]
@@ -293,6 +290,15 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 	s.Results = append(s.Results, r)
 	stop()
 	return sorted, nil
+}
+
+// merged is the row of the rows in from, with the anchor of one of them.
+func (s *Inside) merged(anchor int32, from []int32) reduce.Row {
+	row := reduce.Row{Anchor: s.rows[anchor].Anchor, Merged: true}
+	for _, i := range from {
+		row.Members = append(row.Members, s.rows[i].Members...)
+	}
+	return row
 }
 
 // chooseGroups chooses r.Merged anchors among the rows of x [r.Before, width] that are not kept. It

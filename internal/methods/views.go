@@ -131,11 +131,6 @@ func (w *work) plain(m *method) (*reduce.Reduction, error) {
 	if !m.PerView || len(w.in.Views) < 2 {
 		return m.plain(w)
 	}
-	type placed struct {
-		reduce.Row
-		view    int
-		feature []float32
-	}
 	var rows []placed
 	r := &reduce.Reduction{N: w.in.N, Scores: map[string][]float32{}, Indices: map[string][]int32{}}
 	for i, vo := range w.o.views(w.in.ViewSizes()) {
@@ -162,26 +157,11 @@ func (w *work) plain(m *method) (*reduce.Reduction, error) {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b placed) int {
-		if !w.o.ReleasedOrder {
-			return cmp.Or(cmp.Compare(a.Position, b.Position),
-				cmp.Compare(tieOrder(&a.Row, r.N, false), tieOrder(&b.Row, r.N, false)))
+		if w.o.ReleasedOrder {
+			return releasedOrder(&a, &b)
 		}
-		if a.view == 0 || b.view == 0 {
-			return cmp.Compare(min(a.view, 1), min(b.view, 1))
-		}
-		kind := func(p *placed) int {
-			switch {
-			case p.Merged:
-				return 2
-			case p.IsClass:
-				return 1
-			}
-			return 0
-		}
-		if c := cmp.Compare(kind(&a), kind(&b)); c != 0 || kind(&a) > 0 {
-			return c
-		}
-		return cmp.Compare(a.Position, b.Position)
+		return cmp.Or(cmp.Compare(a.Position, b.Position),
+			cmp.Compare(tieOrder(&a.Row, r.N, false), tieOrder(&b.Row, r.N, false)))
 	})
 	r.Group = make([]int32, r.N)
 	for i := range r.Group {
@@ -197,6 +177,34 @@ func (w *work) plain(m *method) (*reduce.Reduction, error) {
 		r.Rows, r.Features = append(r.Rows, rows[i].Row), append(r.Features, rows[i].feature...)
 	}
 	return r, nil
+}
+
+// placed is a row of a view, with its features.
+type placed struct {
+	reduce.Row
+	view    int
+	feature []float32
+}
+
+// releasedOrder compares rows as the authors' code orders them: the first view, then of all others
+// the kept rows by position, the class tokens and the merged rows.
+func releasedOrder(a, b *placed) int {
+	if a.view == 0 || b.view == 0 {
+		return cmp.Compare(min(a.view, 1), min(b.view, 1))
+	}
+	kind := func(p *placed) int {
+		switch {
+		case p.Merged:
+			return 2
+		case p.IsClass:
+			return 1
+		}
+		return 0
+	}
+	if c := cmp.Compare(kind(a), kind(b)); c != 0 || kind(a) > 0 {
+		return c
+	}
+	return cmp.Compare(a.Position, b.Position)
 }
 
 // tokensOf maps a view's tokens to the picture's.

@@ -184,20 +184,14 @@ func visionZip(w *work) (*reduce.Reduction, error) {
 		return nil, err
 	}
 	groups := r.Rows[len(r.Rows)-contextual:]
+	key := func(t int32) []float64 { return metric[int(t)*in.KeyDim:][:in.KeyDim] }
 	for i, t := range rest {
 		if i%step == 0 && i/step < contextual {
 			continue
 		}
 		best, top := 0, math.Inf(-1)
 		for j, a := range r.Anchors {
-			c := 0.0
-			if n := length[t] * length[a]; n > 0 {
-				for k, v := range metric[int(t)*in.KeyDim:][:in.KeyDim] {
-					c += v * metric[int(a)*in.KeyDim+k]
-				}
-				c /= n
-			}
-			if c > top {
+			if c := cosine64(key(t), key(a), length[t]*length[a]); c > top {
 				best, top = j, c
 			}
 		}
@@ -211,26 +205,44 @@ func visionZip(w *work) (*reduce.Reduction, error) {
 	o := *w.o
 	o.MergePosition = "anchor"
 	(&work{in: in, o: &o}).place(r)
-	r.Features = make([]float32, len(r.Rows)*width)
-	for i := range r.Rows {
-		row, dst := &r.Rows[i], r.Features[i*width:][:width]
+	r.Features = zipped(r.Rows, width, x, patches)
+	r.MergeTime = time.Since(start)
+	return r, nil
+}
+
+// cosine64 is the cosine of x and y, whose lengths have the product n; 0 if one is zero.
+func cosine64(x, y []float64, n float64) float64 {
+	if !(n > 0) {
+		return 0
+	}
+	sum := 0.0
+	for k, v := range x {
+		sum += v * y[k]
+	}
+	return sum / n
+}
+
+// zipped returns the features of rows: the class token's, a kept patch's, or an anchor's plus the
+// mean of those that joined it.
+func zipped(rows []reduce.Row, width int, class, patches []float32) []float32 {
+	out, sum := make([]float32, len(rows)*width), make([]float32, width)
+	for i := range rows {
+		row, dst := &rows[i], out[i*width:][:width]
 		if row.IsClass {
-			copy(dst, x)
+			copy(dst, class)
 			continue
 		}
 		copy(dst, patches[int(row.Anchor)*width:])
 		if row.Size > 1 {
 			joined := slices.DeleteFunc(slices.Clone(row.Members),
 				func(t int32) bool { return t == row.Anchor })
-			sum := make([]float32, width)
-			mean(sum, patches, len(sum), joined)
+			mean(sum, patches, width, joined)
 			for k, v := range sum {
 				dst[k] += v
 			}
 		}
 	}
-	r.MergeTime = time.Since(start)
-	return r, nil
+	return out
 }
 
 // meanKeys averages the patches' keys over heads, [N, KeyDim], and returns each row's length.
