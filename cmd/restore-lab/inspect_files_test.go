@@ -20,8 +20,8 @@ import (
 func TestInspectTensors(t *testing.T) {
 	var b bytes.Buffer
 	in := map[string]*tensor.Tensor{
-		"f32": tensor.FromFloat32s([]int{2},
-			[]float32{1.5, -2}), "i64": tensor.FromInt64s([]int{2}, []int64{1<<24 + 1, -3}),
+		"f32": tensor.From([]int{2},
+			[]float32{1.5, -2}), "i64": tensor.From([]int{2}, []int64{1<<24 + 1, -3}),
 		"bool": {
 			DType: tensor.Bool,
 			Shape: []int{3},

@@ -209,8 +209,8 @@ func TestReduce(t *testing.T) {
 	}
 	in := filepath.Join(t.TempDir(), "in.safetensors")
 	tensors := map[string]*tensor.Tensor{
-		"X": tensor.FromFloat32s([]int{n, c}, x), "cls_attn": tensor.FromFloat32s([]int{1, n + 1}, attn),
-		"unused": tensor.FromInt64s([]int{1}, []int64{1})}
+		"X": tensor.From([]int{n, c}, x), "cls_attn": tensor.From([]int{1, n + 1}, attn),
+		"unused": tensor.From([]int{1}, []int64{1})}
 	f, err := os.Create(in)
 	if err != nil {
 		t.Fatal(err)

@@ -22,12 +22,12 @@ func prepare(proc imageproc.Processor, pic *imageproc.Picture) (map[string]*tens
 		shape = shape[1:]
 	} else {
 		g := px.GridTHW[0]
-		tensors["image_grid_thw"] = tensor.FromInt64s([]int{1, 3}, []int64{
+		tensors["image_grid_thw"] = tensor.From([]int{1, 3}, []int64{
 			int64(g[0]), int64(g[1]), int64(g[2]),
 		})
 	}
 	size := px.ImageSizes[0]
-	tensors["image_sizes"] = tensor.FromInt64s([]int{1, 2}, []int64{int64(size[0]), int64(size[1])})
-	tensors["pixel_values"] = tensor.FromFloat32s(shape, px.Data)
+	tensors["image_sizes"] = tensor.From([]int{1, 2}, []int64{int64(size[0]), int64(size[1])})
+	tensors["pixel_values"] = tensor.From(shape, px.Data)
 	return tensors, nil
 }

@@ -22,7 +22,7 @@ func TestFinite(t *testing.T) {
 	v := make([]float32, 3<<20)
 	good := func() *Store {
 		s := &Store{What: About{Name: "m"}, Weights: map[string]*Weight{
-			"stored": {Tensor: *tensor.FromFloat32s([]int{3, 1 << 20}, v)},
+			"stored": {Tensor: *tensor.From([]int{3, 1 << 20}, v)},
 			"read": {
 				Tensor: tensor.Tensor{DType: tensor.F16, Shape: []int{3, 1 << 20}},
 				Read: func(dst []float32, at int) error {
@@ -35,7 +35,7 @@ func TestFinite(t *testing.T) {
 				Read:   func([]float32, int) error { panic("read") },
 			},
 			"index": {
-				Tensor: *tensor.FromInt64s([]int{1}, []int64{-1}),
+				Tensor: *tensor.From([]int{1}, []int64{-1}),
 			}, "none": {Tensor: tensor.Tensor{Shape: []int{0}}},
 		}}
 		s.Seal()
@@ -77,7 +77,7 @@ func TestDump(t *testing.T) {
 					return nil
 				},
 			},
-			"i": {Tensor: *tensor.FromInt64s([]int{1}, []int64{7})},
+			"i": {Tensor: *tensor.From([]int{1}, []int64{7})},
 		},
 	}
 	s.Seal()

@@ -116,12 +116,12 @@ func TestReadSafetensorsErrors(t *testing.T) {
 
 func TestWriteReads(t *testing.T) {
 	in := map[string]*tensor.Tensor{
-		"b":         tensor.FromFloat32s([]int{2, 3}, []float32{1, 2, 3, 4, 5, 6}),
-		"a\"\n<é>":  tensor.FromInt64s([]int{3}, []int64{1, 2, 3}),
-		"scalar":    tensor.FromFloat32s(nil, []float32{7}),
-		"empty":     tensor.FromFloat32s([]int{0, 4}, nil),
+		"b":         tensor.From([]int{2, 3}, []float32{1, 2, 3, 4, 5, 6}),
+		"a\"\n<é>":  tensor.From([]int{3}, []int64{1, 2, 3}),
+		"scalar":    tensor.From(nil, []float32{7}),
+		"empty":     tensor.From[float32]([]int{0, 4}, nil),
 		"odd bytes": {DType: tensor.U8, Shape: []int{3}, Data: []byte{1, 2, 3}},
-		"z":         tensor.FromFloat32s([]int{1}, []float32{8}), // unaligned: after three bytes
+		"z":         tensor.From([]int{1}, []float32{8}), // unaligned: after three bytes
 	}
 	meta := map[string]string{"format": "pt", "x": "<&>"}
 	var one, two bytes.Buffer
@@ -163,8 +163,8 @@ func TestWriteReads(t *testing.T) {
 		"short":        {DType: tensor.F32, Shape: []int{2}, Data: make([]byte, 7)},
 		"negative":     {DType: tensor.F32, Shape: []int{-1}},
 		"unknown":      {DType: 99, Shape: []int{0}},
-		"__metadata__": tensor.FromFloat32s(nil, []float32{1}),
-		"\xff":         tensor.FromFloat32s(nil, []float32{1}),
+		"__metadata__": tensor.From(nil, []float32{1}),
+		"\xff":         tensor.From(nil, []float32{1}),
 	} {
 		var b bytes.Buffer
 		if err := WriteSafetensors(&b, map[string]*tensor.Tensor{name: bad}, nil); err == nil ||

@@ -62,7 +62,7 @@ func encoded(
 	out := map[string]*tensor.Tensor{}
 	must(t, e.Do(context.Background(), func(r *model.Run) error {
 		r.Trace = func(name string, shape []int, data []float32) {
-			out[name] = tensor.FromFloat32s(shape, data)
+			out[name] = tensor.From(shape, data)
 		}
 		r.TraceInts = func(string, []int, []int32) {}
 		in, err := p.Rows(r)
@@ -76,7 +76,7 @@ func encoded(
 		d := e.Model().Decoder()
 		h, logits := d.Shape().Hidden, make([]float32, d.Shape().Vocab)
 		d.Logits(r, logits, in.X[len(in.X)-h:], 1)
-		out["logits"] = tensor.FromFloat32s([]int{len(logits)}, logits)
+		out["logits"] = tensor.From([]int{len(logits)}, logits)
 		return nil
 	}))
 	return out

@@ -223,8 +223,8 @@ func restoreTrace(
 		ids := append(append(append([]int64(nil), p.Prefix...), int64(in.ImageTokenID)),
 			p.Suffix...)
 		inputs = append(inputs, map[string]*tensor.Tensor{
-			"input_ids":    tensor.FromInt64s([]int{len(ids)}, ids),
-			"pixel_values": tensor.FromFloat32s(px.Shape, px.Data),
+			"input_ids":    tensor.From([]int{len(ids)}, ids),
+			"pixel_values": tensor.From(px.Shape, px.Data),
 		})
 	}
 	return func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {

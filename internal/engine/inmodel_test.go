@@ -170,7 +170,7 @@ func causal(m *tensor.Tensor) {
 	for i := range n {
 		clear(v[i*n+i+1 : (i+1)*n])
 	}
-	*m = *tensor.FromFloat32s(m.Shape, v)
+	*m = *tensor.From(m.Shape, v)
 }
 
 // clampInf checks that infinities are at the same places and sets them to 0.
@@ -189,7 +189,7 @@ func clampInf(t *testing.T, name string, g, w *tensor.Tensor) {
 			a[i], b[i] = 0, 0
 		}
 	}
-	*g, *w = *tensor.FromFloat32s(g.Shape, a), *tensor.FromFloat32s(w.Shape, b)
+	*g, *w = *tensor.From(g.Shape, a), *tensor.From(w.Shape, b)
 }
 
 // insideModels are checkpoints of other shapes than the reference's: grouped heads with the class
@@ -272,7 +272,7 @@ func TestInsideArchitectures(t *testing.T) {
 			o.Compat, o.Restore = "released", false
 			trace(in, o)
 			words := map[string]*tensor.Tensor{
-				"input_ids": tensor.FromInt64s([]int{4}, []int64{1, 5, 6, 7}),
+				"input_ids": tensor.From([]int{4}, []int64{1, 5, 6, 7}),
 			}
 			same(t, name+" "+base+" text only", trace(words, o), trace(words, methods.Options{}),
 				"gen.logits", "cache.len")
@@ -472,7 +472,7 @@ func TestInsidePlaces(t *testing.T) {
 		shape := slices.Clone(in["pixel_values"].Shape)
 		shape[0] = pictures
 		inputs := map[string]*tensor.Tensor{
-			"input_ids": tensor.FromInt64s([]int{len(ids)}, ids), "pixel_values": tensor.FromFloat32s(shape, slices.Repeat(pixels, pictures)),
+			"input_ids": tensor.From([]int{len(ids)}, ids), "pixel_values": tensor.From(shape, slices.Repeat(pixels, pictures)),
 		}
 		trace := func(o methods.Options) map[string]*tensor.Tensor {
 			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{

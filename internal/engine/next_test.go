@@ -61,7 +61,7 @@ func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
+	ref["pixel_values"] = tensor.From(px.Shape, px.Data)
 	return ref
 }
 

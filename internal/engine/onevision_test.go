@@ -162,7 +162,7 @@ func joined(t testing.TB, ref map[string]*tensor.Tensor) map[string]*tensor.Tens
 		must(t, err)
 		shape := slices.Clone(video.Shape)
 		shape[0] += pictures.Shape[0]
-		out[other] = tensor.FromFloat32s(shape, slices.Concat(a, b))
+		out[other] = tensor.From(shape, slices.Concat(a, b))
 		delete(out, name)
 	}
 	return out
@@ -172,14 +172,14 @@ func firstRows(t testing.TB, x *tensor.Tensor, n int, shape []int) *tensor.Tenso
 	t.Helper()
 	v, err := x.Float32s()
 	must(t, err)
-	return tensor.FromFloat32s(shape, v[:n*x.Shape[1]])
+	return tensor.From(shape, v[:n*x.Shape[1]])
 }
 
 func lastRows(t testing.TB, x *tensor.Tensor, n int) *tensor.Tensor {
 	t.Helper()
 	v, err := x.Float32s()
 	must(t, err)
-	return tensor.FromFloat32s([]int{n, x.Shape[1]}, v[len(v)-n*x.Shape[1]:])
+	return tensor.From([]int{n, x.Shape[1]}, v[len(v)-n*x.Shape[1]:])
 }
 
 // Ensure that the pixel values of one picture and of several equal the reference's, and that those
@@ -195,7 +195,7 @@ func TestOneVisionPixels(t *testing.T) {
 			if want := ref["pixel_values"]; want != nil {
 				px, err := proc.Process(p.decoded(t, p.Pictures))
 				must(t, err)
-				got := tensor.FromFloat32s(px.Shape, px.Data)
+				got := tensor.From(px.Shape, px.Data)
 				if err := golden.Compare(got, want, 0); err != nil {
 					t.Errorf("%s/%s: %v", name, prompt, err)
 				}
@@ -203,7 +203,7 @@ func TestOneVisionPixels(t *testing.T) {
 			if want := ref["pixel_values_videos"]; want != nil {
 				px, err := proc.(imageproc.VideoProcessor).ProcessVideo(p.video(t))
 				must(t, err)
-				got := tensor.FromFloat32s(append([]int{1}, px.Shape...), px.Data)
+				got := tensor.From(append([]int{1}, px.Shape...), px.Data)
 				if err := golden.Compare(got, want, tolLevel); err != nil {
 					t.Errorf("%s/%s: %v", name, prompt, err)
 				}
@@ -235,8 +235,8 @@ func TestOneVisionOriginal(t *testing.T) {
 		"image_newline", "model.image_newline",
 		"vision_tower.vision_model.", "vision_model.")
 	model, tower := map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{
-		"vision_model.head.probe": tensor.FromFloat32s([]int{1}, []float32{1}),
-		"logit_scale":             tensor.FromFloat32s([]int{1}, []float32{1}),
+		"vision_model.head.probe": tensor.From([]int{1}, []float32{1}),
+		"logit_scale":             tensor.From([]int{1}, []float32{1}),
 	}
 	for name, w := range weights {
 		to := names.Replace(name)
@@ -292,7 +292,7 @@ func TestOneVisionOriginal(t *testing.T) {
 			ids[i] = none
 		}
 	}
-	ref["input_ids"] = tensor.FromInt64s(ref["input_ids"].Shape, ids)
+	ref["input_ids"] = tensor.From(ref["input_ids"].Shape, ids)
 	checkOneVision(t, e, ref)
 
 	p := openAsked(t, name, prompt)

@@ -289,7 +289,7 @@ func notANumber(t *testing.T, x *tensor.Tensor) *tensor.Tensor {
 	}
 	v = slices.Clone(v)
 	v[len(v)/2] = float32(math.NaN())
-	return tensor.FromFloat32s(x.Shape, v)
+	return tensor.From(x.Shape, v)
 }
 
 // Ensure that traces accept both expanded and single picture tokens, can be read again, and refuse
@@ -320,7 +320,7 @@ func TestTraceInputs(t *testing.T) {
 	}
 	with := func(ids []int64) map[string]*tensor.Tensor {
 		return map[string]*tensor.Tensor{
-			"input_ids": tensor.FromInt64s([]int{len(ids)}, ids), "pixel_values": ref["pixel_values"],
+			"input_ids": tensor.From([]int{len(ids)}, ids), "pixel_values": ref["pixel_values"],
 		}
 	}
 	got, err := trace(with(single))
@@ -337,10 +337,10 @@ func TestTraceInputs(t *testing.T) {
 		"empty":          with(nil),
 		"id outside":     with([]int64{1, 320}),
 		"negative":       with([]int64{-1}),
-		"two rows":       {"input_ids": tensor.FromInt64s([]int{2, 2}, []int64{1, 5, 6, 7})},
+		"two rows":       {"input_ids": tensor.From([]int{2, 2}, []int64{1, 5, 6, 7})},
 		"not a number":   {"input_ids": ref["input_ids"], "pixel_values": notANumber(t, ref["pixel_values"])},
 		"too few places": with(single[:8]),
-		"shape":          {"input_ids": ref["input_ids"], "pixel_values": tensor.FromFloat32s([]int{2, 3, 4, 4}, make([]float32, 96))},
+		"shape":          {"input_ids": ref["input_ids"], "pixel_values": tensor.From([]int{2, 3, 4, 4}, make([]float32, 96))},
 		"scattered":      with(append([]int64{318, 5}, ids[8:]...)),
 	} {
 		if _, err := trace(in); err == nil {

@@ -225,7 +225,7 @@ func TestMadeWeights(t *testing.T) {
 	check(t, err)
 	_, err = engine.New(ck, engine.Options{},
 		engine.Hooks{Weights: func(*kernel.Memory, string, tensor.DType, []int) *tensor.Tensor {
-			return tensor.FromFloat32s([]int{1}, []float32{1})
+			return tensor.From([]int{1}, []float32{1})
 		}})
 	if err == nil || !strings.Contains(err.Error(), "mis-shaped") {
 		t.Errorf("weights of another shape: %v", err)

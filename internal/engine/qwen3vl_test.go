@@ -266,7 +266,7 @@ func TestQwen3Pixels(t *testing.T) {
 			}
 			px, err := proc.Process(p.decoded(t, p.Pictures))
 			must(t, err)
-			if err := golden.Compare(tensor.FromFloat32s(px.Shape, px.Data), want, 0); err != nil {
+			if err := golden.Compare(tensor.From(px.Shape, px.Data), want, 0); err != nil {
 				t.Errorf("%s/%s: %v", name, prompt, err)
 			}
 		}

@@ -56,12 +56,12 @@ func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor 
 	must(t, err)
 	px, err := proc.Process(pics)
 	must(t, err)
-	ref["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
+	ref["pixel_values"] = tensor.From(px.Shape, px.Data)
 	var grid []int64
 	for _, g := range px.GridTHW {
 		grid = append(grid, int64(g[0]), int64(g[1]), int64(g[2]))
 	}
-	made := tensor.FromInt64s([]int{len(pics), 3}, grid)
+	made := tensor.From([]int{len(pics), 3}, grid)
 	must(t, golden.Compare(made, ref["image_grid_thw"], 0))
 	return ref
 }
@@ -114,7 +114,7 @@ func checkAxes(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
 			for i, v := range rest {
 				rest[i] = logits[i] + v
 			}
-			name, want, tol = "logits", tensor.FromFloat32s(want.Shape, rest), tolFloat64
+			name, want, tol = "logits", tensor.From(want.Shape, rest), tolFloat64
 		case strings.HasPrefix(name, "text.") && strings.HasSuffix(name, ".attn"):
 			tol = tolSharp
 		case want.DType != tensor.F32:
@@ -445,7 +445,7 @@ func TestAxesInputErrors(t *testing.T) {
 	ref := axesReference(t, "qwen25vl-tiny", "one-image")
 	grid := func(v ...int64) map[string]*tensor.Tensor {
 		in := maps.Clone(ref)
-		in["image_grid_thw"] = tensor.FromInt64s([]int{len(v) / 3, 3}, v)
+		in["image_grid_thw"] = tensor.From([]int{len(v) / 3, 3}, v)
 		return in
 	}
 	none := maps.Clone(ref)

@@ -212,5 +212,5 @@ func sorted(t *testing.T, x *tensor.Tensor) *tensor.Tensor {
 			v[j], v[j-1] = v[j-1], v[j]
 		}
 	}
-	return tensor.FromInt64s([]int{len(v)}, v)
+	return tensor.From([]int{len(v)}, v)
 }

@@ -84,7 +84,7 @@ func TestTwoTurns(t *testing.T) {
 		}
 		logits := make([]float32, n*e.shape.Vocab)
 		e.m.Decoder().Logits(r, logits, in.X, n)
-		if err := golden.Compare(tensor.FromFloat32s([]int{n, e.shape.Vocab}, logits),
+		if err := golden.Compare(tensor.From([]int{n, e.shape.Vocab}, logits),
 			ref[name+"logits"], tolTurns); err != nil {
 			t.Errorf("%slogits: %v", name, err)
 		}

@@ -244,7 +244,7 @@ func (c *viewsCase) check(t *testing.T, run string) {
 			same("pool", r.Rest)
 			same("retained", r.Kept)
 			if feat := c.ref[c.name+"/"+run+"/feat"]; feat != nil {
-				if err := golden.Compare(tensor.FromFloat32s([]int{len(r.Rows), r.Width},
+				if err := golden.Compare(tensor.From([]int{len(r.Rows), r.Width},
 					r.Features), feat, tolRows); err != nil {
 					t.Error(err)
 				}
@@ -300,7 +300,7 @@ func (c *viewsCase) check(t *testing.T, run string) {
 				got[i*c.v.C+j] = float32(sum)
 			}
 		}
-		if err := golden.Compare(tensor.FromFloat32s([]int{len(r.Rows), c.v.C}, got),
+		if err := golden.Compare(tensor.From([]int{len(r.Rows), c.v.C}, got),
 			c.ref[c.name+"/"+run+"/rows"], tolRows); err != nil {
 			t.Error(err)
 		}

@@ -8,13 +8,13 @@ import (
 )
 
 func TestCompareFails(t *testing.T) {
-	want := tensor.FromFloat32s([]int{3}, []float32{1, -2, 0.5})
+	want := tensor.From([]int{3}, []float32{1, -2, 0.5})
 	nan := float32(math.NaN())
 	for name, got := range map[string]*tensor.Tensor{
-		"nan":   tensor.FromFloat32s([]int{3}, []float32{1, nan, 0.5}),
-		"value": tensor.FromFloat32s([]int{3}, []float32{1, -2, 0.51}),
-		"shape": tensor.FromFloat32s([]int{1, 3}, []float32{1, -2, 0.5}),
-		"shift": tensor.FromFloat32s([]int{3}, []float32{-2, 0.5, 1}),
+		"nan":   tensor.From([]int{3}, []float32{1, nan, 0.5}),
+		"value": tensor.From([]int{3}, []float32{1, -2, 0.51}),
+		"shape": tensor.From([]int{1, 3}, []float32{1, -2, 0.5}),
+		"shift": tensor.From([]int{3}, []float32{-2, 0.5, 1}),
 	} {
 		if Compare(got, want, 1e-3) == nil {
 			t.Errorf("%s: accepted", name)

@@ -113,11 +113,11 @@ func (t *tracing) prepare(ctx context.Context) (err error) {
 func (t *tracing) run(r *model.Run) error {
 	shape, out := t.m.Decoder().Shape(), t.out
 	all := func(name string, shape []int, data []float32) {
-		out[name] = tensor.FromFloat32s(shape, data)
+		out[name] = tensor.From(shape, data)
 	}
 	r.Trace = all
 	r.TraceInts = func(name string, shape []int, data []int32) {
-		out[name] = tensor.FromInt32s(shape, data)
+		out[name] = tensor.From(shape, data)
 	}
 	if err := t.pictures(r); err != nil {
 		return err
@@ -135,17 +135,17 @@ func (t *tracing) run(r *model.Run) error {
 			}
 		}
 	}
-	out["input_ids"] = tensor.FromInt64s([]int{len(full)}, full)
-	out["embeds"] = tensor.FromFloat32s([]int{n, h}, in.X)
+	out["input_ids"] = tensor.From([]int{len(full)}, full)
+	out["embeds"] = tensor.From([]int{n, h}, in.X)
 	pos := make([]float32, n)
 	for i, p := range in.Pos {
 		pos[i] = float32(p[0])
 	}
-	out["positions"] = tensor.FromFloat32s([]int{n}, pos)
-	out["sizes"] = tensor.FromFloat32s([]int{n}, in.Size)
+	out["positions"] = tensor.From([]int{n}, pos)
+	out["sizes"] = tensor.From([]int{n}, in.Size)
 	if shape.RoPE.Axes() > 1 {
 		out["position_ids"] = axes(in.Pos)
-		out["rope_delta"] = tensor.FromInt64s([]int{1}, []int64{int64(in.Next) - int64(n)})
+		out["rope_delta"] = tensor.From([]int{1}, []int64{int64(in.Next) - int64(n)})
 	}
 
 	defer t.prompt.Free()
@@ -158,7 +158,7 @@ func (t *tracing) run(r *model.Run) error {
 	logits := make([]float32, n*shape.Vocab)
 	r.Trace = all
 	t.m.Decoder().Logits(r, logits, in.X, n)
-	out["logits"] = tensor.FromFloat32s([]int{n, shape.Vocab}, logits)
+	out["logits"] = tensor.From([]int{n, shape.Vocab}, logits)
 	r.Trace = nil
 	return t.tokens(r, span.Cache, logits[(n-1)*shape.Vocab:])
 }
@@ -182,7 +182,7 @@ func (t *tracing) pictures(r *model.Run) error {
 		r.Trace = nil
 		if !together {
 			r.Trace = func(name string, shape []int, data []float32) {
-				out[own+name] = tensor.FromFloat32s(shape, data)
+				out[own+name] = tensor.From(shape, data)
 			}
 		}
 		f, err := t.prompt.Reduce(r, i)
@@ -208,10 +208,10 @@ func (t *tracing) pictures(r *model.Run) error {
 		delete(out, prefix+"feat") // features, unless they still had to go through the projector
 		if len(f.Deep) > 0 {
 			rows := len(f.Reduction.Rows)
-			out[prefix+"deepstack"] = tensor.FromFloat32s(
+			out[prefix+"deepstack"] = tensor.From(
 				[]int{len(f.Deep) / rows / hidden, rows, hidden}, f.Deep)
 		}
-		out[prefix+"features"] = tensor.FromFloat32s([]int{len(f.Reduction.Rows), hidden}, f.X)
+		out[prefix+"features"] = tensor.From([]int{len(f.Reduction.Rows), hidden}, f.X)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func traceWithin(
 	for i, row := range order {
 		copy(projected[int(row)*hidden:(int(row)+1)*hidden], features[i*hidden:])
 	}
-	w.Trace["projected"] = tensor.FromFloat32s([]int{len(order), hidden}, projected)
+	w.Trace["projected"] = tensor.From([]int{len(order), hidden}, projected)
 	return w.Trace, nil
 }
 
@@ -244,9 +244,9 @@ func axes(pos []nn.Pos) *tensor.Tensor {
 		}
 	}
 	if exact {
-		return tensor.FromInt64s([]int{3, len(pos)}, ids)
+		return tensor.From([]int{3, len(pos)}, ids)
 	}
-	return tensor.FromFloat32s([]int{3, len(pos)}, vals)
+	return tensor.From([]int{3, len(pos)}, vals)
 }
 
 // pixelValues writes the pictures and the video, and their sizes: in pixels, in patches and in
@@ -256,9 +256,9 @@ func (t *tracing) pixelValues() {
 	for i := range t.prompt.Len() {
 		lens = append(lens, int64(t.prompt.Shape(i).N))
 	}
-	t.out["packed_lens"] = tensor.FromInt64s([]int{len(lens)}, lens)
+	t.out["packed_lens"] = tensor.From([]int{len(lens)}, lens)
 	if px := t.px; px != nil {
-		t.out["pixel_values"] = tensor.FromFloat32s(px.Shape, px.Data)
+		t.out["pixel_values"] = tensor.From(px.Shape, px.Data)
 		t.out.rows("image_sizes", len(px.ImageSizes), func(i int) []int {
 			return px.ImageSizes[i][:]
 		})
@@ -269,7 +269,7 @@ func (t *tracing) pixelValues() {
 		if len(shape) == 4 { // frames
 			shape = append([]int{1}, shape...)
 		}
-		t.out["pixel_values_videos"] = tensor.FromFloat32s(shape, px.Data)
+		t.out["pixel_values_videos"] = tensor.From(shape, px.Data)
 		t.out.rows("video_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
 	}
 }
@@ -283,7 +283,7 @@ func (o traced) rows(name string, n int, row func(i int) []int) {
 		}
 	}
 	if n > 0 {
-		o[name] = tensor.FromInt64s([]int{n, len(all) / n}, all)
+		o[name] = tensor.From([]int{n, len(all) / n}, all)
 	}
 }
 
@@ -316,10 +316,10 @@ func (t *tracing) tokens(r *model.Run, cache *nn.KVCache, first []float32) error
 			inner = append(inner, int64(at-cache.Layer(i).Shift))
 		}
 	}
-	t.out["gen.layer_positions"] = tensor.FromInt64s([]int{n - 1, cache.Layers()}, inner)
-	t.out["gen.tokens"] = tensor.FromInt64s([]int{n}, tokens)
-	t.out["gen.logits"] = tensor.FromFloat32s([]int{n, shape.Vocab}, logits)
-	t.out["gen.positions"] = tensor.FromFloat32s([]int{n - 1}, pos)
+	t.out["gen.layer_positions"] = tensor.From([]int{n - 1, cache.Layers()}, inner)
+	t.out["gen.tokens"] = tensor.From([]int{n}, tokens)
+	t.out["gen.logits"] = tensor.From([]int{n, shape.Vocab}, logits)
+	t.out["gen.positions"] = tensor.From([]int{n - 1}, pos)
 	return nil
 }
 

@@ -14,10 +14,10 @@ import (
 type traced map[string]*tensor.Tensor
 
 func (out traced) floats(name string, v []float32) {
-	out[name] = tensor.FromFloat32s([]int{len(v)}, v)
+	out[name] = tensor.From([]int{len(v)}, v)
 }
 
-func (out traced) ints(name string, v []int64) { out[name] = tensor.FromInt64s([]int{len(v)}, v) }
+func (out traced) ints(name string, v []int64) { out[name] = tensor.From([]int{len(v)}, v) }
 
 // list writes indices; nil writes nothing.
 func (out traced) list(name string, v []int32) {

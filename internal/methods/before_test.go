@@ -45,7 +45,7 @@ func randomX(n int) *tensor.Tensor {
 	for i := range x {
 		x[i] = rng.Float32()
 	}
-	return tensor.FromFloat32s([]int{n, 5}, x)
+	return tensor.From([]int{n, 5}, x)
 }
 
 // Ensure that PixelPrune keeps and assigns the cells that its authors' code does, alone and under

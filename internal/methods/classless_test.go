@@ -161,7 +161,7 @@ func TestClasslessBudgets(t *testing.T) {
 // Ensure that a file of an encoder without a class token is read as such.
 func TestClasslessFile(t *testing.T) {
 	in := classlessInput(t, readGolden(t, "testdata/classless.safetensors"), "q140")
-	f := tensor.FromFloat32s
+	f := tensor.From[float32]
 	for _, heads := range []int{1, 2} { // with two equal heads scores are the same
 		received, keys := in.ClsAttn[1:], in.Keys[in.KeyDim:]
 		shape := []int{in.N}

@@ -313,7 +313,7 @@ func (e *Encoding) Reduction(features []float32, width int) (*reduce.Reduction, 
 		r.Features = append(r.Features, features[int(j)*width:(int(j)+1)*width]...)
 	}
 	if e.Trace != nil {
-		e.Trace["features"] = tensor.FromFloat32s([]int{len(rows), width}, features)
+		e.Trace["features"] = tensor.From([]int{len(rows), width}, features)
 		e.ints("llm_order", order)
 		e.groups("final_size", "final_", rows, 0)
 	}
@@ -338,12 +338,12 @@ func (e *Encoding) ints(name string, v []int32) {
 	for i, x := range v {
 		wide[i] = int64(x)
 	}
-	e.Trace[name] = tensor.FromInt64s([]int{len(v)}, wide)
+	e.Trace[name] = tensor.From([]int{len(v)}, wide)
 }
 
 func (e *Encoding) floats(name string, v []float64) {
 	if e.Trace != nil {
-		e.Trace[name] = tensor.FromFloat32s([]int{len(v)}, float32s(v))
+		e.Trace[name] = tensor.From([]int{len(v)}, float32s(v))
 	}
 }
 

@@ -783,10 +783,10 @@ func TestFromTensorsErrors(t *testing.T) {
 		for _, d := range shape {
 			n *= d
 		}
-		return tensor.FromFloat32s(shape, make([]float32, n))
+		return tensor.From(shape, make([]float32, n))
 	}
-	ints := func(v ...int64) *tensor.Tensor { return tensor.FromInt64s([]int{len(v)}, v) }
-	nan := tensor.FromFloat32s([]int{4, 2}, []float32{0, 0, 0, float32(math.NaN()), 0, 0, 0, 0})
+	ints := func(v ...int64) *tensor.Tensor { return tensor.From([]int{len(v)}, v) }
+	nan := tensor.From([]int{4, 2}, []float32{0, 0, 0, float32(math.NaN()), 0, 0, 0, 0})
 	for _, c := range []struct {
 		ts    map[string]*tensor.Tensor
 		h, w  int

@@ -372,11 +372,11 @@ func Tensors(r *reduce.Reduction) map[string]*tensor.Tensor {
 		}
 		fractional = fractional || row.Position != math.Trunc(row.Position)
 	}
-	ints := func(v []int32) *tensor.Tensor { return tensor.FromInt32s([]int{len(v)}, v) }
-	floats := func(v []float32) *tensor.Tensor { return tensor.FromFloat32s([]int{len(v)}, v) }
+	ints := func(v []int32) *tensor.Tensor { return tensor.From([]int{len(v)}, v) }
+	floats := func(v []float32) *tensor.Tensor { return tensor.From([]int{len(v)}, v) }
 	out := map[string]*tensor.Tensor{
 		"group": ints(r.Group), "size": ints(size), "merged": ints(merged), "position": ints(whole),
-		"feat": tensor.FromFloat32s([]int{n, r.Width}, r.Features),
+		"feat": tensor.From([]int{n, r.Width}, r.Features),
 	}
 	if fractional {
 		out["position"] = floats(position)
@@ -396,7 +396,7 @@ func Tensors(r *reduce.Reduction) map[string]*tensor.Tensor {
 		out["R"], out["m"], out["score"] = floats(r.Density), floats(r.MaxSim), floats(r.Score)
 	}
 	if r.Gains != nil {
-		out["gain"] = tensor.FromFloat64s([]int{len(r.Gains)}, r.Gains)
+		out["gain"] = tensor.From([]int{len(r.Gains)}, r.Gains)
 	}
 	for name, v := range r.Scores {
 		out[name] = floats(v)

@@ -267,7 +267,7 @@ func toMeAct(e *Encoding, p *kernel.Pool, block int, views []EncoderView) ([][]n
 		s.replace(out[v], nil)
 		at := e.at(v, block)
 		if e.Trace != nil {
-			e.Trace[at+"metric"] = tensor.FromFloat32s([]int{n, views[v].HeadDim}, metric)
+			e.Trace[at+"metric"] = tensor.From([]int{n, views[v].HeadDim}, metric)
 		}
 		e.ints(at+"src", m.src)
 		e.ints(at+"dst", m.dst)

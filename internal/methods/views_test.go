@@ -203,10 +203,10 @@ func TestViewsFile(t *testing.T) {
 			of[token] = int64(i)
 		}
 	}
-	f := tensor.FromFloat32s
+	f := tensor.From[float32]
 	got, err := FromTensors(map[string]*tensor.Tensor{
 		"X": f([]int{in.N, in.C}, in.X), "cls_attn": f([]int{in.Heads, in.N + 1}, in.ClsAttn), "hidden": f([]int{in.N + 1, in.Cv}, in.Hidden),
-		"keys": f([]int{in.Heads, in.N + 1, in.KeyDim}, in.Keys), "view": tensor.FromInt64s([]int{in.N}, of), "view_class": f([]int{3, in.Cv}, class),
+		"keys": f([]int{in.Heads, in.N + 1, in.KeyDim}, in.Keys), "view": tensor.From([]int{in.N}, of), "view_class": f([]int{3, in.Cv}, class),
 	}, 0, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func (b *Binder) floats(name, why string, shape ...int) []float32 {
 	if b.ck.Sink != nil {
 		kept := &t.Tensor
 		if t.Data == nil {
-			kept = tensor.FromFloat32s(shape, v)
+			kept = tensor.From(shape, v)
 		}
 		b.sink(name, kept)
 	}

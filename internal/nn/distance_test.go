@@ -79,7 +79,7 @@ func TestBiasOfThreeAxes(t *testing.T) {
 		c := &Calibration{Size: true, Distance: true, Distances: d}
 		got := c.Rows(cacheOf(pos, size, nil, nil, 1, 2), pos, false)
 		n := len(pos)
-		if err := golden.Compare(tensor.FromFloat32s([]int{n, n}, got), ref[name+"/bias_c2"],
+		if err := golden.Compare(tensor.From([]int{n, n}, got), ref[name+"/bias_c2"],
 			tolBias); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -174,8 +174,8 @@ func TestAttentionOfThreeAxes(t *testing.T) {
 	for name, c := range map[string]*Calibration{"out": c, "out_without_bias": nil} {
 		out := make([]float32, n*heads*dim)
 		a.Causal(nil, out, q, pos, l, c, false, nil)
-		want := tensor.FromFloat32s([]int{n, heads * dim}, rows(name, heads))
-		if err := golden.Compare(tensor.FromFloat32s([]int{n, heads * dim}, out), want,
+		want := tensor.From([]int{n, heads * dim}, rows(name, heads))
+		if err := golden.Compare(tensor.From([]int{n, heads * dim}, out), want,
 			tolAttention); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -259,8 +259,8 @@ func TestSegmented(t *testing.T) {
 		a.Bidirectional(nil, alone, Columns(qkv[lo*3*w:], hi-lo, 3*w, 0, w),
 			Columns(qkv[lo*3*w:], hi-lo, 3*w, w, w), Columns(qkv[lo*3*w:], hi-lo, 3*w, 2*w, w), 1,
 			hi-lo, nil, own)
-		if err := golden.Compare(tensor.FromFloat32s([]int{hi - lo, w}, out[lo*w:hi*w]),
-			tensor.FromFloat32s([]int{hi - lo, w}, alone), tolAttention); err != nil {
+		if err := golden.Compare(tensor.From([]int{hi - lo, w}, out[lo*w:hi*w]),
+			tensor.From([]int{hi - lo, w}, alone), tolAttention); err != nil {
 			t.Errorf("segment %d: %v", s, err)
 		}
 		sum := 0.0

@@ -64,55 +64,49 @@ func (t *Tensor) Int64s() ([]int64, error) {
 		return nil, err
 	}
 	v := make([]int64, n)
-	le := binary.LittleEndian
 	switch t.DType {
 	case I64:
-		for i := range v {
-			v[i] = int64(le.Uint64(t.Data[8*i:]))
-		}
+		integers[int64](v, t.Data)
 	case U64:
-		for i := range v {
-			u := le.Uint64(t.Data[8*i:])
-			if u > math.MaxInt64 {
-				return nil, fmt.Errorf("tensor: element %d: got %d, want at most %d", i, u,
+		integers[uint64](v, t.Data)
+		for i, x := range v {
+			if x < 0 {
+				return nil, fmt.Errorf("tensor: element %d: got %d, want at most %d", i, uint64(x),
 					int64(math.MaxInt64))
 			}
-			v[i] = int64(u)
 		}
 	case I32:
-		for i := range v {
-			v[i] = int64(int32(le.Uint32(t.Data[4*i:])))
-		}
+		integers[int32](v, t.Data)
 	case U32:
-		for i := range v {
-			v[i] = int64(le.Uint32(t.Data[4*i:]))
-		}
+		integers[uint32](v, t.Data)
 	case I16:
-		for i := range v {
-			v[i] = int64(int16(le.Uint16(t.Data[2*i:])))
-		}
+		integers[int16](v, t.Data)
 	case U16:
-		for i := range v {
-			v[i] = int64(le.Uint16(t.Data[2*i:]))
-		}
+		integers[uint16](v, t.Data)
 	case I8:
-		for i := range v {
-			v[i] = int64(int8(t.Data[i]))
-		}
+		integers[int8](v, t.Data)
 	case U8:
-		for i := range v {
-			v[i] = int64(t.Data[i])
-		}
+		integers[uint8](v, t.Data)
 	case Bool:
+		integers[uint8](v, t.Data)
 		for i := range v {
-			if t.Data[i] != 0 {
-				v[i] = 1
-			}
+			v[i] = min(1, v[i])
 		}
 	default:
 		return nil, fmt.Errorf("tensor: element type: got %v, want an integer type", t.DType)
 	}
 	return v, nil
+}
+
+// integers reads elements of type T, as many as v takes.
+func integers[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](
+	v []int64, data []byte,
+) {
+	stored := make([]T, len(v))
+	_, _ = binary.Decode(data, binary.LittleEndian, stored) // data has the right size
+	for i, x := range stored {
+		v[i] = int64(x)
+	}
 }
 
 // check compares the number of bytes with the shape, so that an invalid Tensor gives an error
@@ -129,47 +123,25 @@ func (t *Tensor) check(n int) error {
 	return nil
 }
 
-// FromFloat32s returns an F32 tensor with a copy of v. It panics if shape and len(v) disagree.
-func FromFloat32s(shape []int, v []float32) *Tensor {
-	t := alloc("FromFloat32s", F32, shape, len(v))
-	for i, x := range v {
-		binary.LittleEndian.PutUint32(t.Data[4*i:], math.Float32bits(x))
+// From returns a tensor with a copy of v. It panics if shape and len(v) disagree.
+func From[T float32 | float64 | int32 | int64](shape []int, v []T) *Tensor {
+	var d DType
+	switch any(v).(type) {
+	case []float32:
+		d = F32
+	case []float64:
+		d = F64
+	case []int32:
+		d = I32
+	case []int64:
+		d = I64
 	}
+	if p := product(shape); p != len(v) {
+		panic(fmt.Sprintf("tensor.From: shape %v, got %d elements, want %d", shape, len(v), p))
+	}
+	t := &Tensor{DType: d, Shape: append([]int{}, shape...), Data: make([]byte, len(v)*d.Size())}
+	_, _ = binary.Encode(t.Data, binary.LittleEndian, v) // Data has the right size
 	return t
-}
-
-// FromInt64s returns an I64 tensor with a copy of v. It panics if shape and len(v) disagree.
-func FromInt64s(shape []int, v []int64) *Tensor {
-	t := alloc("FromInt64s", I64, shape, len(v))
-	for i, x := range v {
-		binary.LittleEndian.PutUint64(t.Data[8*i:], uint64(x))
-	}
-	return t
-}
-
-// FromFloat64s returns an F64 tensor with a copy of v. It panics if shape and len(v) disagree.
-func FromFloat64s(shape []int, v []float64) *Tensor {
-	t := alloc("FromFloat64s", F64, shape, len(v))
-	for i, x := range v {
-		binary.LittleEndian.PutUint64(t.Data[8*i:], math.Float64bits(x))
-	}
-	return t
-}
-
-// FromInt32s returns an I32 tensor with a copy of v. It panics if shape and len(v) disagree.
-func FromInt32s(shape []int, v []int32) *Tensor {
-	t := alloc("FromInt32s", I32, shape, len(v))
-	for i, x := range v {
-		binary.LittleEndian.PutUint32(t.Data[4*i:], uint32(x))
-	}
-	return t
-}
-
-func alloc(fn string, d DType, shape []int, n int) *Tensor {
-	if p := product(shape); p != n {
-		panic(fmt.Sprintf("tensor.%s: shape %v, got %d elements, want %d", fn, shape, n, p))
-	}
-	return &Tensor{DType: d, Shape: append([]int{}, shape...), Data: make([]byte, n*d.Size())}
 }
 
 // product returns the number of elements of a shape, or -1 if an axis is negative or the number

@@ -120,7 +120,7 @@ func TestBF16(t *testing.T) {
 
 func TestRoundTripAndTypes(t *testing.T) {
 	f := []float32{1.5, float32(math.Inf(-1)), math.SmallestNonzeroFloat32, -0, 5, 6}
-	ft := FromFloat32s([]int{2, 3}, f)
+	ft := From([]int{2, 3}, f)
 	got, err := ft.Float32s()
 	if err != nil || ft.Len() != 6 || ft.String() != "F32 [2 3]" {
 		t.Fatalf("%v %v %v", got, err, ft)
@@ -131,8 +131,8 @@ func TestRoundTripAndTypes(t *testing.T) {
 		}
 	}
 	for _, it := range []*Tensor{
-		FromInt64s([]int{3}, []int64{-1, 0, 7}),
-		FromInt32s([]int{3}, []int32{-1, 0, 7}),
+		From([]int{3}, []int64{-1, 0, 7}),
+		From([]int{3}, []int32{-1, 0, 7}),
 		{DType: I16, Shape: []int{3}, Data: []byte{255, 255, 0, 0, 7, 0}},
 		{DType: I8, Shape: []int{3}, Data: []byte{255, 0, 7}},
 	} {
@@ -153,8 +153,8 @@ func TestRefuses(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"float of int", second(FromInt32s(nil, []int32{1}).Float32s()), "I32"},
-		{"int of float", second(FromFloat32s(nil, []float32{1}).Int64s()), "F32"},
+		{"float of int", second(From(nil, []int32{1}).Float32s()), "I32"},
+		{"int of float", second(From(nil, []float32{1}).Int64s()), "F32"},
 		{"short data", second((&Tensor{DType: F32, Shape: []int{2}, Data: make([]byte, 7)}).Float32s()), "7 bytes"},
 		{"overflow", second((&Tensor{DType: F32, Shape: []int{math.MaxInt, 2}}).Float32s()), "bytes"},
 		{"negative", second((&Tensor{DType: I8, Shape: []int{-1}}).Int64s()), "bytes"},

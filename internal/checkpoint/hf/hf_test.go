@@ -26,7 +26,7 @@ func weights(t *testing.T, names ...string) []byte {
 	t.Helper()
 	m := map[string]*tensor.Tensor{}
 	for _, name := range names {
-		m[name] = tensor.FromFloat32s([]int{2, len(name)}, make([]float32, 2*len(name)))
+		m[name] = tensor.From([]int{2, len(name)}, make([]float32, 2*len(name)))
 	}
 	var b bytes.Buffer
 	if err := checkpoint.WriteSafetensors(&b, m, map[string]string{"format": "pt"}); err != nil {

@@ -317,7 +317,7 @@ func TestUnpackErrors(t *testing.T) {
 		{gptq, "", "", "qzeros", func(x *tensor.Tensor) *tensor.Tensor {
 			return &tensor.Tensor{DType: tensor.F32, Shape: x.Shape, Data: x.Data}
 		}, "qzeros"},
-		{ct, "", "", "weight_shape", func(*tensor.Tensor) *tensor.Tensor { return tensor.FromInt64s([]int{2}, []int64{1 << 40, 1 << 40}) }, "weight_shape"},
+		{ct, "", "", "weight_shape", func(*tensor.Tensor) *tensor.Tensor { return tensor.From([]int{2}, []int64{1 << 40, 1 << 40}) }, "weight_shape"},
 		{ct, "", "", "weight_packed", half, "weight"}, {ct, "", "", "weight_zero_point", half, "weight_zero_point"},
 	} {
 		s := of(c.of.Module, tensors)

@@ -288,7 +288,7 @@ func original(t *testing.T) (model, tower, canonical map[string]*tensor.Tensor) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	one := tensor.FromFloat32s([]int{1}, []float32{1})
+	one := tensor.From([]int{1}, []float32{1})
 	model, canonical = map[string]*tensor.Tensor{}, map[string]*tensor.Tensor{}
 	tower = map[string]*tensor.Tensor{
 		"text_model.final_layer_norm.weight":   one,
@@ -324,7 +324,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	other := maps.Clone(tower) // a tower that is given only for its configuration
-	other["vision_model.pre_layrnorm.weight"] = tensor.FromFloat32s([]int{1}, []float32{7})
+	other["vision_model.pre_layrnorm.weight"] = tensor.From([]int{1}, []float32{7})
 	otherDir := lay(t, map[string]string{"config.json": towerText,
 		"preprocessor_config.json": processorText}, other)
 	docs := map[string]string{

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write testdata/form*.rst if this form h
 // changes the form raises packVersion.
 func TestForm(t *testing.T) {
 	want := map[string]*tensor.Tensor{
-		"f32": tensor.FromFloat32s([]int{2, 3}, []float32{1, -2, 0.5, 4, -8, 1e-3}),
+		"f32": tensor.From([]int{2, 3}, []float32{1, -2, 0.5, 4, -8, 1e-3}),
 		"f16": {DType: tensor.F16, Shape: []int{5}, Data: []byte("0123456789")},
 		"q8": {
 			DType: tensor.Q8, Shape: []int{3, 40}, Data: bytes.Repeat([]byte{1, 2, 3}, 70),

@@ -26,8 +26,8 @@ func model(t testing.TB) *checkpoint.Store {
 	s := &checkpoint.Store{
 		What: checkpoint.About{Name: "tiny"},
 		Weights: map[string]*checkpoint.Weight{
-			"a.weight": {Tensor: *tensor.FromFloat32s([]int{2, 8}, make([]float32, 16))},
-			"b":        {Tensor: *tensor.FromFloat32s([]int{2, 1}, make([]float32, 2))},
+			"a.weight": {Tensor: *tensor.From([]int{2, 8}, make([]float32, 16))},
+			"b":        {Tensor: *tensor.From([]int{2, 1}, make([]float32, 2))},
 		},
 	}
 	s.Docs.Config = checkpoint.Part{Data: []byte(`{"model_type": "x"}`), From: "config.json"}
@@ -179,7 +179,7 @@ func TestPackName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Add(strings.Repeat("w", maxName+1), tensor.FromFloat32s([]int{packSmall},
+	if err := w.Add(strings.Repeat("w", maxName+1), tensor.From([]int{packSmall},
 		make([]float32, packSmall))); err == nil || !strings.Contains(err.Error(), "501 bytes") {
 		t.Error(err)
 	}
