@@ -133,16 +133,14 @@ func (o *evalOptions) benchmark() (*eval.Benchmark, int, error) {
 }
 
 func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
-	if o.json && o.reduction.Flags.Changed("format") && o.format != "json" {
-		return cli.Usagef("--json and --format: both given, got %s, want one of them", o.format)
-	}
-	if o.json {
-		o.format = "json"
-	}
-	if err := o.nats.Check(o.reduction.Flags); err != nil {
+	fs := o.reduction.Flags
+	var err error
+	if o.format, err = cli.Format(fs, o.format, o.json); err != nil {
 		return err
 	}
-	fs := o.reduction.Flags
+	if err := o.nats.Check(fs); err != nil {
+		return err
+	}
 	if err := cli.NoUse(fs, o.nats.URL != "", "has no use with --nats, got %v", "all"); err != nil {
 		return err
 	}

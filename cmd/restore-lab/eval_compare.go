@@ -65,12 +65,9 @@ include a run of '--base downsample --restore=false' for each budget.`,
 }
 
 // check refuses wrong flags.
-func (o *compareOptions) check() error {
-	if o.json {
-		if o.fs.Changed("format") && o.format != "json" {
-			return cli.Usagef("--json and --format: both given, got %s, want one of them", o.format)
-		}
-		o.format = "json"
+func (o *compareOptions) check() (err error) {
+	if o.format, err = cli.Format(o.fs, o.format, o.json); err != nil {
+		return err
 	}
 	if o.plot != "" && o.split == "" {
 		return checkPlot("plot", o.plot)

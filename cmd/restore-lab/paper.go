@@ -142,17 +142,11 @@ const maxScenes = 1 << 20
 
 // form is the format of the page.
 func (o *paperOptions) form() (string, error) {
-	given := o.fs.Changed("format")
-	if o.json && given && o.format != "json" {
-		return "", cli.Usagef("--json and --format: both given, got %s, want one of them", o.format)
-	}
-	if o.json {
-		return "json", nil
-	}
-	if ending := formatOf[strings.ToLower(filepath.Ext(o.out))]; !given && ending != "" {
+	ending := formatOf[strings.ToLower(filepath.Ext(o.out))]
+	if !o.json && !o.fs.Changed("format") && ending != "" {
 		return ending, nil
 	}
-	return o.format, nil
+	return cli.Format(o.fs, o.format, o.json)
 }
 
 // run makes a page.

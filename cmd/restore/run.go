@@ -68,16 +68,9 @@ an answer that Ctrl-C stops has no report.`,
 	o.question.AddSystem(fs)
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 256, "answer with at most `N` tokens")
 	o.reduction.Add(fs, "holov", 64)
-	fs.Float64Var(&o.sampling.Temperature, "temp", 0, "`temperature`, 0 takes the likeliest token")
-	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
-	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
-		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
-	fs.Float64Var(&o.sampling.MinP, "min-p", 0.05,
-		"sample among tokens with at least this `share` of the likeliest one's probability, "+
-			"0 is all")
+	addSampling(fs, &o.sampling)
 	fs.Int64Var(&o.sampling.Seed, "seed", 0, "`seed` of sampling and of --base random")
 	cli.Within(fs, 1, math.Inf(1), "n-predict")
-	cli.Above(fs, 0, 1, "top-p")
 	o.question.AddReading(fs)
 	o.model.AddResize(fs)
 	o.drawings.Add(fs)

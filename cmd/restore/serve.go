@@ -141,13 +141,7 @@ func (o *answeringFlags) add(fs *pflag.FlagSet) {
 	o.Model.AddResize(fs)
 	fs.BoolVar(&o.exif, "exif", true, "rotate pictures by their EXIF orientation")
 	o.reduction.Add(fs, "holov", 64)
-	fs.Float64Var(&o.sampling.Temperature, "temp", 0, "`temperature`, 0 takes the likeliest token")
-	fs.IntVar(&o.sampling.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
-	fs.Float64Var(&o.sampling.TopP, "top-p", 0.95,
-		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
-	fs.Float64Var(&o.sampling.MinP, "min-p", 0.05,
-		"sample among tokens with at least this `share` of the likeliest one's probability, "+
-			"0 is all")
+	addSampling(fs, &o.sampling)
 	fs.IntVarP(&o.maxTokens, "n-predict", "n", 0,
 		"answer with at most `N` tokens; 0: up to the context's end")
 	o.harness.add(fs)
@@ -161,11 +155,22 @@ func (o *answeringFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.maxPixels, "max-image-pixels", imageproc.DefaultMaxPixels,
 		"a picture has at most `N` pixels")
 	fs.DurationVar(&o.fetch, "fetch-timeout", 10*time.Second, "`time` limit for fetching a picture")
-	cli.Above(fs, 0, 1, "top-p")
 	cli.Within(fs, 0, cli.MaxCount, "n-predict")
 	cli.Within(fs, 1, 1024, "max-images", "max-image-mb")
 	cli.Within(fs, 1, min(math.MaxInt32, imageproc.MostPixels), "max-image-pixels")
 	cli.Within(fs, 0, math.Inf(1), "fetch-timeout")
+}
+
+// addSampling declares the flags of sampling, without the seed.
+func addSampling(fs *pflag.FlagSet, s *restore.Sampling) {
+	fs.Float64Var(&s.Temperature, "temp", 0, "`temperature`, 0 takes the likeliest token")
+	fs.IntVar(&s.TopK, "top-k", 40, "sample among the `K` likeliest tokens, 0 is all")
+	fs.Float64Var(&s.TopP, "top-p", 0.95,
+		"sample among the likeliest tokens with this total `share` of the probability, 1 is all")
+	fs.Float64Var(&s.MinP, "min-p", 0.05,
+		"sample among tokens with at least this `share` of the likeliest one's probability, "+
+			"0 is all")
+	cli.Above(fs, 0, 1, "top-p")
 }
 
 func (o *answeringFlags) addFolder(fs *pflag.FlagSet) {

@@ -97,6 +97,17 @@ func within(value string, limits []string) (want string, ok bool) {
 	return want, x <= most && (x > least || x == least && !open)
 }
 
+// Format is the value of --format, or json with --json. The two must not disagree.
+func Format(fs *pflag.FlagSet, format string, json bool) (string, error) {
+	if json && fs.Changed("format") && format != "json" {
+		return "", Usagef("--json and --format: both given, got %s, want one of them", format)
+	}
+	if json {
+		return "json", nil
+	}
+	return format, nil
+}
+
 // SetVariable gives a variable of its own to a flag whose name means something else in other
 // commands.
 func SetVariable(fs *pflag.FlagSet, name, env string) { annotate(fs, name, Variable, env) }

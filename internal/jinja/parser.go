@@ -525,8 +525,8 @@ func (p *parser) exprNoCond() expr {
 	return p.or()
 }
 
-// infix parses operands with left-associative operators between them.
-func (p *parser) infix(operand func() expr, ops ...string) expr {
+// infix parses operands with left-associative operators between them, which take reads.
+func (p *parser) infix(take func(string) bool, operand func() expr, ops ...string) expr {
 	x := operand()
 next:
 	for n := 0; ; n++ {
@@ -535,7 +535,7 @@ next:
 		}
 		for _, op := range ops {
 			line := p.peek().line
-			if p.takeOp(op) {
+			if take(op) {
 				x = &binaryExpr{op, x, operand(), line}
 				continue next
 			}
@@ -544,27 +544,8 @@ next:
 	}
 }
 
-func (p *parser) or() expr {
-	x := p.and()
-	for n := 0; p.takeName("or"); n++ {
-		if n > 10*maxNesting {
-			p.failf("more than %d operators in a row, want fewer", 10*maxNesting)
-		}
-		x = &binaryExpr{"or", x, p.and(), p.peek().line}
-	}
-	return x
-}
-
-func (p *parser) and() expr {
-	x := p.not()
-	for n := 0; p.takeName("and"); n++ {
-		if n > 10*maxNesting {
-			p.failf("more than %d operators in a row, want fewer", 10*maxNesting)
-		}
-		x = &binaryExpr{"and", x, p.not(), p.peek().line}
-	}
-	return x
-}
+func (p *parser) or() expr  { return p.infix(p.takeName, p.and, "or") }
+func (p *parser) and() expr { return p.infix(p.takeName, p.not, "and") }
 
 func (p *parser) not() expr {
 	if line := p.peek().line; p.takeName("not") {
@@ -605,11 +586,11 @@ func (p *parser) compare() expr {
 	return c
 }
 
-func (p *parser) sum() expr     { return p.infix(p.joined, "+", "-") }
-func (p *parser) joined() expr  { return p.infix(p.product, "~") }
-func (p *parser) product() expr { return p.infix(p.power, "*", "//", "/", "%") }
+func (p *parser) sum() expr     { return p.infix(p.takeOp, p.joined, "+", "-") }
+func (p *parser) joined() expr  { return p.infix(p.takeOp, p.product, "~") }
+func (p *parser) product() expr { return p.infix(p.takeOp, p.power, "*", "//", "/", "%") }
 func (p *parser) power() expr {
-	return p.infix(func() expr { return p.unary(true) }, "**")
+	return p.infix(p.takeOp, func() expr { return p.unary(true) }, "**")
 }
 
 func (p *parser) unary(withFilter bool) expr {
