@@ -232,7 +232,16 @@ func (e *Encoding) flowCut(
 			e.floats(at+"anchor_score", float64s(r.Merit))
 		}
 	}
-	first := make([]int32, len(groups)) // the first patch of each group
+	order := s.byFirst(groups)
+	if o.Restore {
+		e.ints(at+"order", order)
+	}
+	return s.join(groups, order, counted), nil
+}
+
+// byFirst returns groups of patch rows in the order of their first patches.
+func (s *viewRows) byFirst(groups [][]int32) []int32 {
+	first := make([]int32, len(groups))
 	for j, g := range groups {
 		first[j] = math.MaxInt32
 		for _, i := range g {
@@ -241,9 +250,13 @@ func (e *Encoding) flowCut(
 	}
 	order := iota32(len(groups))
 	slices.SortFunc(order, func(a, b int32) int { return int(first[a]) - int(first[b]) })
-	if o.Restore {
-		e.ints(at+"order", order)
-	}
+	return order
+}
+
+// join makes a row of each group, in the given order and after the class token's, and returns how.
+// A group's score is the mean over its patches. counted lists rows that only add to a size, by the
+// first row of the group that counts them.
+func (s *viewRows) join(groups [][]int32, order []int32, counted map[int32][]int32) []nn.Mix {
 	mixes := []nn.Mix{{From: []int32{0}}}
 	score, also := make([]float64, len(groups)), make([][]int32, len(groups)+1)
 	for k, j := range order {
@@ -261,7 +274,7 @@ func (e *Encoding) flowCut(
 	}
 	s.score = score
 	s.replace(mixes, also)
-	return mixes, nil
+	return mixes
 }
 
 // flow holds one block's scores of its patches.

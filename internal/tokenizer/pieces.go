@@ -91,35 +91,43 @@ func (m *pieces) encode(w *workspace, text string, dst []token) []token {
 		propose(left.prev)
 		propose(i)
 	}
-	unknown := false // the previous token is the unknown token, which a further one joins
-	var emit func(s string)
-	emit = func(s string) {
-		id, ok := m.ids[s]
-		if half := apart[s]; ok && half > 0 && m.Pieces[id].Kind == UnusedPiece {
-			emit(s[:half])
-			emit(s[half:])
-			return
-		}
-		switch {
-		case ok:
-			dst = append(dst, token{id, int32(len(s))})
-		case m.ByteFallback:
-			for i := range len(s) {
-				dst = append(dst, token{m.bytes[s[i]], 1})
-			}
-		case unknown:
-			dst[len(dst)-1].length += int32(len(s))
-		default:
-			dst = append(dst, token{m.unknown, int32(len(s))})
-		}
-		unknown = !ok && !m.ByteFallback
-	}
+	out := piecesOut{pieces: m, tokens: dst, apart: apart}
 	for i := range syms {
 		if s := &syms[i]; s.start < s.end {
-			emit(text[s.start:s.end])
+			out.add(text[s.start:s.end])
 		}
 	}
-	return dst
+	return out.tokens
+}
+
+// piecesOut appends the tokens of texts that are pieces, or parts of none.
+type piecesOut struct {
+	*pieces
+	tokens  []token
+	apart   map[string]int32 // see encode
+	unknown bool             // the last token is the unknown token, which a further one joins
+}
+
+func (o *piecesOut) add(s string) {
+	id, ok := o.ids[s]
+	if half := o.apart[s]; ok && half > 0 && o.Pieces[id].Kind == UnusedPiece {
+		o.add(s[:half])
+		o.add(s[half:])
+		return
+	}
+	switch {
+	case ok:
+		o.tokens = append(o.tokens, token{id, int32(len(s))})
+	case o.ByteFallback:
+		for i := range len(s) {
+			o.tokens = append(o.tokens, token{o.bytes[s[i]], 1})
+		}
+	case o.unknown:
+		o.tokens[len(o.tokens)-1].length += int32(len(s))
+	default:
+		o.tokens = append(o.tokens, token{o.pieces.unknown, int32(len(s))})
+	}
+	o.unknown = !ok && !o.ByteFallback
 }
 
 // start splits text into its characters and user-defined pieces.
