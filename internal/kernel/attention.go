@@ -404,37 +404,51 @@ func (a *Attention) weighGo(out, s []float32, kv, lo int) {
 
 // AttentionProbs returns the probabilities [Heads, Tq, Tk] of a, computed in float64. It reads
 // neither V nor Out. It is for traces only: it is slow and takes Heads·Tq·Tk elements.
-func AttentionProbs(a *Attention) []float32 {
+func AttentionProbs(p *Pool, a *Attention) []float32 {
 	s := a.dense()
 	s.V, s.VStride, s.Out, s.OutStride = s.K, s.KStride, s.Q, s.QStride
 	s = s.check()
 	probs := make([]float32, s.Heads*s.Tq*s.Tk)
-	row, bias, tmp := make([]float64, s.Tk), make([]float32, s.Tk), make([]float32, s.Tk)
-	for h := 0; h < s.Heads; h++ {
-		kv := h / (s.Heads / s.KVHeads)
-		for i := 0; i < s.Tq; i++ {
-			lo, hi := s.visible(i)
-			clear(bias)
-			s.Bias.addGo(bias[:hi-lo], tmp[:hi-lo], i, lo)
-			q := s.Q[i*s.QStride+h*s.HeadDim:][:s.HeadDim]
-			top, sum := math.Inf(-1), 0.0
-			for j := lo; j < hi; j++ {
-				dot := 0.0
-				for c, v := range s.K[j*s.KStride+kv*s.HeadDim:][:s.HeadDim] {
-					dot += float64(q[c]) * float64(v)
-				}
-				row[j] = dot*float64(s.Scale) + float64(bias[j-lo])
-				top = max(top, row[j])
-			}
-			for j := lo; j < hi; j++ {
-				row[j] = math.Exp(row[j] - top)
-				sum += row[j]
-			}
-			p := probs[(h*s.Tq+i)*s.Tk:][:s.Tk]
-			for j := lo; j < hi; j++ {
-				p[j] = float32(row[j] / sum)
-			}
-		}
-	}
+	p.Run(s.Heads*s.Tq, func(t int) {
+		s.probs(probs[t*s.Tk:][:s.Tk], t/s.Tq, t%s.Tq)
+	})
 	return probs
+}
+
+// probs writes the probabilities of query i of head h. Keys that it does not see stay 0.
+func (s *Attention) probs(p []float32, h, i int) {
+	kv := h / (s.Heads / s.KVHeads)
+	lo, hi := s.visible(i)
+	n := hi - lo
+	bias, row := make([]float32, 2*n), make([]float64, n)
+	s.Bias.addGo(bias[:n], bias[n:], i, lo)
+	q := s.Q[i*s.QStride+h*s.HeadDim:][:s.HeadDim]
+	top, sum := math.Inf(-1), 0.0
+	for j := range row {
+		k := s.K[(lo+j)*s.KStride+kv*s.HeadDim:][:s.HeadDim]
+		row[j] = dotWide(q, k)*float64(s.Scale) + float64(bias[j])
+		top = max(top, row[j])
+	}
+	for j := range row {
+		row[j] = math.Exp(row[j] - top)
+		sum += row[j]
+	}
+	for j := range row {
+		p[lo+j] = float32(row[j] / sum)
+	}
+}
+
+// dotWide is x·y in float64, in four sums that do not wait for each other.
+func dotWide(x, y []float32) float64 {
+	var s [4]float64
+	for ; len(x) >= 4 && len(y) >= 4; x, y = x[4:], y[4:] {
+		s[0] += float64(x[0]) * float64(y[0])
+		s[1] += float64(x[1]) * float64(y[1])
+		s[2] += float64(x[2]) * float64(y[2])
+		s[3] += float64(x[3]) * float64(y[3])
+	}
+	for c := range x {
+		s[0] += float64(x[c]) * float64(y[c])
+	}
+	return s[0] + s[1] + s[2] + s[3]
 }

@@ -170,10 +170,10 @@ func (a *Attention) causal(
 
 // CausalProbs returns the probabilities [Heads, len(pos), keys] of Causal, for traces.
 func (a *Attention) CausalProbs(
-	q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+	p *kernel.Pool, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
 ) []float32 {
 	k := a.causal(nil, q, pos, l, c, decoding)
-	return kernel.AttentionProbs(&k)
+	return kernel.AttentionProbs(p, &k)
 }
 
 var firstRow = []int32{0}
@@ -220,13 +220,13 @@ func (a *Attention) Sized(
 }
 
 // BidirectionalProbs returns the probabilities [items, Heads, rows, rows], for traces.
-func (a *Attention) BidirectionalProbs(q, k []float32, items, rows int) []float32 {
+func (a *Attention) BidirectionalProbs(p *kernel.Pool, q, k []float32, items, rows int) []float32 {
 	n := rows * a.Heads * a.HeadDim
 	out := make([]float32, 0, items*a.Heads*rows*rows)
 	for i := range items {
 		at := a.kernel(nil, q[i*n:(i+1)*n], rows)
 		at.K, at.V, at.Tk = k[i*n:(i+1)*n], k[i*n:(i+1)*n], rows
-		out = append(out, kernel.AttentionProbs(&at)...)
+		out = append(out, kernel.AttentionProbs(p, &at)...)
 	}
 	return out
 }
@@ -256,9 +256,11 @@ func (a *Attention) Segmented(
 }
 
 // SegmentedProbs returns the probabilities [Heads, rows, rows] of Segmented, for traces.
-func (a *Attention) SegmentedProbs(qkv []float32, bounds []int32, logSize []float32) []float32 {
+func (a *Attention) SegmentedProbs(
+	p *kernel.Pool, qkv []float32, bounds []int32, logSize []float32,
+) []float32 {
 	k := a.packed(nil, qkv, bounds, logSize)
-	return kernel.AttentionProbs(&k)
+	return kernel.AttentionProbs(p, &k)
 }
 
 func (a *Attention) packed(

@@ -252,7 +252,7 @@ func TestSegmented(t *testing.T) {
 	out, heads := make([]float32, n*w), make([]float32, 3*n)
 	a.Segmented(nil, out, qkv, bounds, nil, heads)
 	received := MeanRows(heads, 3)
-	probs := a.SegmentedProbs(qkv, bounds, nil)
+	probs := a.SegmentedProbs(nil, qkv, bounds, nil)
 	for s := 1; s < len(bounds); s++ {
 		lo, hi := int(bounds[s-1]), int(bounds[s])
 		alone, own := make([]float32, (hi-lo)*w), make([]float32, 3*(hi-lo))

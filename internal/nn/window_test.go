@@ -53,8 +53,8 @@ func TestWindow(t *testing.T) {
 			at := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 			whole := NewKVPool(kv, dim, false).NewCache(1)
 			whole.Layer(0).Append(nil, k, v, c.pos, size)
-			probs := all.CausalProbs(q, c.pos, whole.Layer(0), c.calib, false)
-			got := at.CausalProbs(q, c.pos, whole.Layer(0), c.calib, false)
+			probs := all.CausalProbs(nil, q, c.pos, whole.Layer(0), c.calib, false)
+			got := at.CausalProbs(nil, q, c.pos, whole.Layer(0), c.calib, false)
 			want := make([]float32, n*heads*dim)
 			for h := range heads {
 				for i := range n {

@@ -205,7 +205,7 @@ func TraceAttention(
 	n := len(qkv) / (3 * d)
 	name := fmt.Sprintf("vision.block.%d.", i)
 	if a.Heads*n*n <= tracedMaps {
-		r.Trace(name+"attn", []int{a.Heads, n, n}, a.SegmentedProbs(qkv, bounds, logSize))
+		r.Trace(name+"attn", []int{a.Heads, n, n}, a.SegmentedProbs(r.Pool, qkv, bounds, logSize))
 	}
 	if received == nil {
 		return
