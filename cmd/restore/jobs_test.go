@@ -86,9 +86,9 @@ func sorted(text string) string {
 // Ensure that a batch by API has the answers of `restore batch`, however often its server is
 // killed, with a model in its process and with workers.
 func TestBatchByAPI(t *testing.T) {
-	n, kills := chaosSize(t, 40), 4
-	if testing.Short() {
-		n, kills = 20, 2
+	n, kills := chaosSize(t, 20), 2
+	if n > 20 {
+		kills = 4
 	}
 	dir := requests(t, n)
 	in, err := os.ReadFile(filepath.Join(dir, "in.jsonl"))
