@@ -230,7 +230,7 @@ func restoreTrace(
 	return func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {
 		t.Helper()
 		out, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-			Inputs: inputs[p], Reduce: o, Tokens: 16,
+			Inputs: inputs[p], Reduce: o, Tokens: 16, NoMaps: true,
 		})
 		if err != nil {
 			t.Fatal(err)

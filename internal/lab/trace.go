@@ -27,7 +27,8 @@ type TraceRequest struct {
 	// ascending byte offsets of video and pictures in Prompt; nil: before the text
 	Places []int
 	Reduce methods.Options
-	Tokens int // greedy tokens to decode after the prompt; the end token does not end the answer
+	Tokens int  // greedy tokens to decode after the prompt; the end token does not end the answer
+	NoMaps bool // leaves out the attention matrices
 	// ImageToken, when not nil, is the id that Inputs have at the places of pictures, for models
 	// whose vocabulary has no picture token.
 	ImageToken *int32
@@ -51,7 +52,8 @@ func Trace(
 		return nil, err
 	}
 	err := e.Do(ctx, func(r *model.Run) error {
-		defer func() { r.Trace, r.TraceInts = nil, nil }()
+		defer func() { r.Trace, r.TraceInts, r.NoMaps = nil, nil, false }()
+		r.NoMaps = req.NoMaps
 		t.out = traced{}
 		return t.run(r)
 	})

@@ -20,8 +20,10 @@ type Run struct {
 	// returns an error, the pass ends at the next block.
 	Between func() error
 	// Trace, when not nil, receives every intermediate of the encoder and of Logits. data is valid
-	// only during the call. Tracing computes values that normal passes do not (attention matrices).
+	// only during the call.
 	Trace func(name string, shape []int, data []float32)
+	// NoMaps leaves the attention matrices out of a trace: most of its time and memory.
+	NoMaps bool
 	// TraceInts receives indices and bounds. It is set whenever Trace is.
 	TraceInts func(name string, shape []int, data []int32)
 

@@ -539,8 +539,10 @@ func (p *Passage) trace(i, s int, q []float32) {
 	name := func(what string) string { return fmt.Sprintf("text.layer.%d.%s", i, what) }
 	sp.Trace(name("k"), []int{heads, t, d}, nn.HeadsFirst(kv.Keys(0), t, heads, d))
 	sp.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.Values(0), t, heads, d))
-	sp.Trace(name("attn"), []int{p.shape.Heads, n, t},
-		p.layers.Attention().CausalProbs(p.run.Pool, q, pos, kv, c, sp.Decoding))
+	if !p.run.NoMaps {
+		sp.Trace(name("attn"), []int{p.shape.Heads, n, t},
+			p.layers.Attention().CausalProbs(p.run.Pool, q, pos, kv, c, sp.Decoding))
+	}
 	if c != nil {
 		sp.Trace(name("bias"), []int{n, t}, c.Rows(kv, pos, sp.Decoding))
 	}

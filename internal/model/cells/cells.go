@@ -204,7 +204,7 @@ func TraceAttention(
 	d := a.Heads * a.HeadDim
 	n := len(qkv) / (3 * d)
 	name := fmt.Sprintf("vision.block.%d.", i)
-	if a.Heads*n*n <= tracedMaps {
+	if !r.NoMaps && a.Heads*n*n <= tracedMaps {
 		r.Trace(name+"attn", []int{a.Heads, n, n}, a.SegmentedProbs(r.Pool, qkv, bounds, logSize))
 	}
 	if received == nil {

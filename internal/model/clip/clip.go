@@ -345,8 +345,10 @@ func (e *Encoder) block(
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.layer.%d.q", i), []int{items, t, d}, s.q)
 		r.Trace(fmt.Sprintf("vision.layer.%d.k", i), []int{items, t, d}, s.k)
-		r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t},
-			e.attn.BidirectionalProbs(r.Pool, s.q, s.k, items, t))
+		if !r.NoMaps {
+			r.Trace(fmt.Sprintf("vision.layer.%d.attn", i), []int{items, e.Heads, t, t},
+				e.attn.BidirectionalProbs(r.Pool, s.q, s.k, items, t))
+		}
 		var mean []float32
 		for at := 0; at < len(received); at += e.Heads * t {
 			mean = append(mean, nn.MeanRows(received[at:at+e.Heads*t], e.Heads)...)
