@@ -10,7 +10,6 @@ import (
 	"image/png"
 	"io"
 	"math/rand/v2"
-	"mime/multipart"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,7 +21,6 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/jobs"
 )
 
 // Sizes of TestGrowth: with 100,000 lines, pictures of 10 GB.
@@ -84,30 +82,7 @@ type growthWatch struct {
 
 // upload sends a file of lines, which is never whole in this process.
 func (w *growthWatch) upload() (file string) {
-	from, to := io.Pipe()
-	form := multipart.NewWriter(to)
-	go func() {
-		err := form.WriteField("purpose", jobs.Input)
-		if err == nil {
-			var part io.Writer
-			if part, err = form.CreateFormFile("file", "in.jsonl"); err == nil {
-				err = w.write(part)
-			}
-		}
-		if err == nil {
-			err = form.Close()
-		}
-		to.CloseWithError(err)
-	}()
-	resp, err := http.Post(w.s.url+"/v1/files", form.FormDataContentType(), from)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var f jobs.File
-	if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || resp.StatusCode != 200 {
-		w.t.Fatalf("got %d, %v", resp.StatusCode, err)
-	}
+	f := w.s.upload(w.t, w.write)
 	w.files++
 	w.bytes += f.Bytes
 	w.look()
@@ -153,10 +128,7 @@ func growthLine(t *testing.T, i int) []byte {
 // answer has a file's lines answered, counts the results and deletes both files. The file's first
 // line has number "first".
 func (w *growthWatch) answer(file string, first int) {
-	body := fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions",`+
-		`"completion_window":"24h"}`, file)
-	var b jobs.Batch
-	w.s.call(w.t, "/v1/batches", "application/json", []byte(body), &b)
+	b := w.s.begin(w.t, file)
 	for b.CompletedAt == nil {
 		time.Sleep(time.Second)
 		w.s.call(w.t, "/v1/batches/"+b.ID, "", nil, &b)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"mime/multipart"
@@ -46,34 +47,43 @@ func (s *serving) call(t *testing.T, path, kind string, body []byte, to any) {
 	}
 }
 
-// begin uploads a file and begins a batch.
-func (s *serving) begin(t *testing.T, content []byte) (batch string) {
+// upload sends a file of lines, which write writes as they are sent.
+func (s *serving) upload(t *testing.T, write func(to io.Writer) error) (f jobs.File) {
 	t.Helper()
-	var form bytes.Buffer
-	w := multipart.NewWriter(&form)
-	err := w.WriteField("purpose", jobs.Input)
-	if err == nil {
-		var to io.Writer
-		if to, err = w.CreateFormFile("file", "in.jsonl"); err == nil {
-			_, err = to.Write(content)
+	from, to := io.Pipe()
+	form := multipart.NewWriter(to)
+	go func() {
+		err := form.WriteField("purpose", jobs.Input)
+		if err == nil {
+			var part io.Writer
+			if part, err = form.CreateFormFile("file", "in.jsonl"); err == nil {
+				err = write(part)
+			}
 		}
-	}
-	if err == nil {
-		err = w.Close()
-	}
+		if err == nil {
+			err = form.Close()
+		}
+		to.CloseWithError(err)
+	}()
+	resp, err := http.Post(s.url+"/v1/files", form.FormDataContentType(), from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var f jobs.File
-	s.call(t, "/v1/files", w.FormDataContentType(), form.Bytes(), &f)
-	body, err := json.Marshal(map[string]string{"input_file_id": f.ID,
-		"endpoint": "/v1/chat/completions", "completion_window": "24h"})
-	if err != nil {
-		t.Fatal(err)
+	defer resp.Body.Close()
+	err = json.NewDecoder(resp.Body).Decode(&f)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("got %d, %v", resp.StatusCode, err)
 	}
-	var b jobs.Batch
-	s.call(t, "/v1/batches", "application/json", body, &b)
-	return b.ID
+	return f
+}
+
+// begin begins a batch of an uploaded file.
+func (s *serving) begin(t *testing.T, file string) (b jobs.Batch) {
+	t.Helper()
+	body := fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions",`+
+		`"completion_window":"24h"}`, file)
+	s.call(t, "/v1/batches", "application/json", []byte(body), &b)
+	return b
 }
 
 // sorted are the lines of a text in order.
@@ -124,7 +134,11 @@ func TestBatchByAPI(t *testing.T) {
 			for i := range kills + 1 {
 				s := startServer(t, flags...)
 				if id == "" {
-					id = s.begin(t, good)
+					f := s.upload(t, func(to io.Writer) error {
+						_, err := to.Write(good)
+						return err
+					})
+					id = s.begin(t, f.ID).ID
 				}
 				if i < kills {
 					time.Sleep(time.Duration(rand.Int64N(int64(took / 3))))

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
@@ -101,23 +100,19 @@ func (c *Client) PutParts(ctx context.Context, path string, p *Parts) (err error
 	if err := p.Check(); err != nil {
 		return err
 	}
-	f, err := os.Open(path)
+	all, err := whole(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	n, each, err := p.split(info.Size())
+	defer all.f.Close()
+	n, each, err := p.split(all.size)
 	if err != nil {
 		return err
 	}
 	tags := make([]string, n)
 	for i := range tags {
 		at := int64(i) * each
-		s := span{f, at, min(each, info.Size()-at), info.Size()}
+		s := span{all.f, at, min(each, all.size-at), all.size}
 		err := c.again(ctx, func() (err error) {
 			tags[i], err = c.putPart(ctx, s, p.Parts[i])
 			return err

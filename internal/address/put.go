@@ -27,17 +27,13 @@ func (c *Client) Put(ctx context.Context, path, address string) (err error) {
 	if u.Scheme == "s3" {
 		return c.putObject(ctx, path, u)
 	}
-	f, err := os.Open(path)
+	all, err := whole(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
+	defer all.f.Close()
 	return c.again(ctx, func() error {
-		_, err := c.send(ctx, span{f, 0, info.Size(), info.Size()}, u)
+		_, err := c.send(ctx, all, u)
 		return err
 	})
 }
@@ -60,6 +56,20 @@ func (c *Client) again(ctx context.Context, do func() error) error {
 type span struct {
 	f              *os.File
 	at, size, file int64 // its place, its size and the file's
+}
+
+// whole opens a file and returns all of it.
+func whole(path string) (span, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return span{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return span{}, err
+	}
+	return span{f, 0, info.Size(), info.Size()}, nil
 }
 
 func (s span) reader() io.Reader { return io.NewSectionReader(s.f, s.at, s.size) }
