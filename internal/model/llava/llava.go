@@ -30,6 +30,9 @@ type Config struct {
 	Act        string
 	Bias       bool
 	EOS        []int32
+
+	VideoToken int32    // -1: there are no videos
+	Canvases   [][2]int // [height, width] in pixels to which a picture in tiles is resized
 }
 
 // ParseConfig reads config.json; every problem is in the error.
@@ -51,6 +54,8 @@ func ReadConfig(v *model.Values) *Config {
 		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
 		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
 		Bias:   v.Bool("multimodal_projector_bias", true),
+
+		VideoToken: -1,
 	}
 	if v.Bool("tie_word_embeddings", false) {
 		c.Text.Tied = true
@@ -111,19 +116,15 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := Bind(b, c)
-	if err := b.Finish(); err != nil {
+	m := bind(b, c)
+	if err := m.finish(b, architecture); err != nil {
 		return nil, err
 	}
-	if err := c.Text.Check(); err != nil {
-		return nil, err
-	}
-	m.info = m.Describe(architecture, b)
 	return m, nil
 }
 
-// Bind binds the parts that models of this family share.
-func Bind(b *model.Binder, c *Config) *Model {
+// bind binds the parts that models of this family share.
+func bind(b *model.Binder, c *Config) *Model {
 	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision)}
 	p := b.In("multi_modal_projector.")
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden,
@@ -133,10 +134,16 @@ func Bind(b *model.Binder, c *Config) *Model {
 	return m
 }
 
-// Describe returns the sizes of a model whose weights b has bound.
-func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
-	v, t := &m.cfg.Vision, &m.cfg.Text
-	info := model.Info{Architecture: architecture, EOS: m.cfg.EOS}
+// finish describes a model to which b has bound all of its weights.
+func (m *Model) finish(b *model.Binder, architecture string) error {
+	if err := b.Finish(); err != nil {
+		return err
+	}
+	if err := m.cfg.Text.Check(); err != nil {
+		return err
+	}
+	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
+	info.Architecture, info.EOS = architecture, m.cfg.EOS
 	info.Params, info.Bytes, info.Types = b.Params()
 	info.Vision = []model.Field{
 		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
@@ -156,7 +163,7 @@ func (m *Model) Describe(architecture string, b *model.Binder) model.Info {
 		Text:      t.Tower(),
 		Projector: []int{v.Hidden * len(m.cfg.Features), t.Hidden, t.Hidden},
 	}
-	return info
+	return nil
 }
 
 // tokens returns the visual tokens of one picture before reduction.
@@ -174,31 +181,31 @@ func (m *Model) Decoder() model.Decoder { return m.text }
 // ImageToken implements model.Multimodal.
 func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 
-// VideoToken implements model.Multimodal: there are no videos.
-func (m *Model) VideoToken() int32 { return -1 }
+// VideoToken implements model.Multimodal.
+func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
 
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
-	return m.SquaresBytes(px.Shape[0])
+	return m.bytes(px.Shape[0])
 }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
-	return m.SquaresWork(px.Shape[0])
+	return m.work(px.Shape[0])
 }
 
-// SquaresWork returns the work of Squares for items pictures, like model.Multimodal's EncodeWork.
-func (m *Model) SquaresWork(items int) (rows int, attention float64) {
+// work returns the work of squares for items pictures, like model.Multimodal's EncodeWork.
+func (m *Model) work(items int) (rows int, attention float64) {
 	t := m.vision.Tokens()
 	layer := 4 * float64(items) * float64(t) * float64(t) * float64(m.vision.Hidden)
 	return items * t, float64(slices.Max(m.cfg.Features)) * layer
 }
 
-// SquaresBytes returns the memory that Squares takes for items pictures.
-func (m *Model) SquaresBytes(items int) int64 {
+// bytes returns the memory that squares takes for items pictures.
+func (m *Model) bytes(items int) int64 {
 	return m.vision.EncodeBytes(items, len(m.cfg.Features)) +
 		4*int64(items*m.tokens())*int64(m.w1.In+m.w1.Out+m.w2.Out)
 }
@@ -223,13 +230,12 @@ func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
 // Pictures implements model.Multimodal. px.Data: [items, 3, side, side].
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	side := m.vision.ImageSide
-	if len(px.Shape) != 4 || px.Shape[0] < 1 || px.Shape[1] != 3 || px.Shape[2] != side ||
-		px.Shape[3] != side {
+	if len(px.Shape) != 4 || !m.Square(px.Shape) {
 		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] "+
 			"(config's image_size)", px.Shape, side, side)
 	}
 	shape := &model.Shape{N: m.tokens()}
-	m.FillShape(shape)
+	m.fillShape(shape)
 	if m.cfg.Full {
 		shape.Fixed = "a picture's tokens include the class token and so are no grid"
 	} else {
@@ -255,7 +261,7 @@ func (p *picture) Shape() *model.Shape { return p.shape }
 
 // Within implements model.Picture.
 func (p *picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
-	return p.m.SquaresWithin(r, p.px, 1, w)
+	return p.m.vision.EncodeWithin(r, p.px, 1, p.m.cfg.Features[0], w)
 }
 
 // Shrink implements model.Picture.
@@ -280,23 +286,27 @@ func (m *Model) Encode(
 	for i, p := range pics {
 		px[i] = p.(*picture).px
 	}
-	sq, err := m.Squares(r, nn.Joined(px), len(pics), need)
+	sq, err := m.squares(r, nn.Joined(px), len(pics), need)
 	if err != nil {
 		return nil, err
 	}
 	visuals := make([]*model.Visual, len(pics))
 	for i, p := range pics {
-		visuals[i] = sq.Visual(i, p.Shape())
+		visuals[i] = sq.slice(i, 1, p.Shape())
+		visuals[i].X = sq.X[i*sq.N*sq.C : (i+1)*sq.N*sq.C]
 	}
 	return visuals, nil
 }
 
-// FillShape sets the fields that pictures of this family's models have in common.
-func (m *Model) FillShape(s *model.Shape) {
+// fillShape sets the fields that pictures of this family's models have in common.
+func (m *Model) fillShape(s *model.Shape) {
 	f := m.cfg.Features[0]
 	s.C, s.T, s.Cv = m.w2.Out, m.vision.Tokens(), m.w1.In
-	s.Class, s.Blocks, s.Depth = !m.vision.SigLIP, f, m.vision.Layers
+	s.Class, s.NoClass = !m.vision.SigLIP, m.vision.SigLIP
+	s.Blocks, s.Depth = f, m.vision.Layers
 	switch {
+	case s.NoClass:
+		s.Closed = "its encoder has no class token; no such method is defined for this"
 	case len(m.cfg.Features) > 1:
 		s.Closed = fmt.Sprintf("it passes on the states of %d layers (vision_feature_layer), "+
 			"and only the last would be reduced", len(m.cfg.Features))
@@ -308,34 +318,19 @@ func (m *Model) FillShape(s *model.Shape) {
 	}
 }
 
-// SquaresWithin runs px [views, 3, side, side], the views of one picture, through the encoder with
-// w between its blocks.
-func (m *Model) SquaresWithin(
-	r *model.Run, px []float32, views int, w *methods.Encoding,
-) ([]float32, error) {
-	return m.vision.EncodeWithin(r, px, views, m.cfg.Features[0], w)
+// squares is a batch of square pictures, or tiles of pictures, after encoder and projector.
+type squares struct {
+	*clip.Output
+	Items, N, C   int
+	X             []float32 // [Items, N, C]
+	Heads, KeyDim int
+	T, Cv         int // tokens with any class token; width before the projector
+	Needs         model.Needs
 }
 
-// Squares is a batch of square pictures, or tiles of pictures, after encoder and projector.
-type Squares struct {
-	Items, N, C int
-	X           []float32 // [Items, N, C]
-	Heads       int
-	T, Cv       int       // tokens with any class token; width before the projector
-	Selected    []float32 // [Items, T, Cv]
-	ClsAttn     []float32 // [Items, Heads, T]; nil unless needed
-	KeyDim      int
-	Keys        []float32 // [Items, Heads, T, KeyDim]; nil unless needed
-	LastQuery   []float32 // [Items, W]; nil unless needed
-	LastKeys    []float32 // [Items, T, W]
-	// [Items, Heads, T] of each block in the needs
-	Class, Received map[int][]float32
-	Needs           model.Needs
-}
-
-// Squares runs px [items, 3, side, side] through the encoder as one batch and
+// squares runs px [items, 3, side, side] through the encoder as one batch and
 // through the projector.
-func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs) (*Squares, error) {
+func (m *Model) squares(r *model.Run, px []float32, items int, need model.Needs) (*squares, error) {
 	t, n, cv := m.vision.Tokens(), m.tokens(), m.w1.In
 	out, err := m.vision.Encode(r, px, items, m.cfg.Features, need)
 	if err != nil {
@@ -350,31 +345,15 @@ func (m *Model) Squares(r *model.Run, px []float32, items int, need model.Needs)
 		r.Trace("vision.selected", []int{items, n, cv}, z)
 		r.Trace("projector.out", []int{items, n, m.w2.Out}, x)
 	}
-	s := &Squares{
-		Items: items, N: n, C: m.w2.Out, X: x, Heads: m.vision.Heads, T: t, Cv: cv,
-		Selected: out.Selected,
-		ClsAttn:  out.ClsAttn, KeyDim: m.vision.Hidden / m.vision.Heads, Keys: out.Keys,
-		LastQuery: out.LastQuery, LastKeys: out.LastKeys, Class: out.Class, Received: out.Received,
-		Needs: need,
-	}
-	return s, nil
+	return &squares{
+		Output: out, Items: items, N: n, C: m.w2.Out, X: x, Heads: m.vision.Heads,
+		KeyDim: m.vision.Hidden / m.vision.Heads, T: t, Cv: cv, Needs: need,
+	}, nil
 }
 
-// Visual returns item i; it shares the batch's memory.
-func (s *Squares) Visual(i int, shape *model.Shape) *model.Visual {
-	v := s.slice(i, 1, shape)
-	v.X = s.X[i*s.N*s.C : (i+1)*s.N*s.C]
-	return v
-}
-
-// Views returns n items from lo on as the views of one picture with the tokens x.
-func (s *Squares) Views(lo, n int, shape *model.Shape, x []float32) *model.Visual {
-	v := s.slice(lo, n, shape)
-	v.X, v.ViewsX = x, s.X[lo*s.N*s.C:(lo+n)*s.N*s.C]
-	return v
-}
-
-func (s *Squares) slice(lo, n int, shape *model.Shape) *model.Visual {
+// slice returns n items from lo on as one picture, without its tokens; it shares the batch's
+// memory.
+func (s *squares) slice(lo, n int, shape *model.Shape) *model.Visual {
 	v := &model.Visual{Shape: shape, Heads: s.Heads, KeyDim: s.KeyDim, Needs: s.Needs}
 	v.Hidden = s.Selected[lo*s.T*s.Cv : (lo+n)*s.T*s.Cv]
 	if w := s.Heads * s.T; s.ClsAttn != nil {
@@ -391,7 +370,7 @@ func (s *Squares) slice(lo, n int, shape *model.Shape) *model.Visual {
 }
 
 // taps returns the part of n items from lo on of attention [Items, Heads, T] of blocks.
-func (s *Squares) taps(all map[int][]float32, lo, n int) map[int][]float32 {
+func (s *squares) taps(all map[int][]float32, lo, n int) map[int][]float32 {
 	out, w := make(map[int][]float32, len(all)), s.Heads*s.T
 	for block, v := range all {
 		out[block] = v[lo*w : (lo+n)*w]

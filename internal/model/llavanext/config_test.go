@@ -117,7 +117,6 @@ func FuzzConfig(f *testing.F) {
 		if err != nil || h == 0 || w == 0 || c.Vision.Grid() > 64 {
 			return
 		}
-		l := c.pack(int(h), int(w))
-		checkLayout(t, c, &l)
+		checkLayout(t, c, pack(c, int(h), int(w)), c.Map(int(h), int(w)))
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
@@ -28,21 +29,21 @@ func TestPackSizes(t *testing.T) {
 	}
 	n := 0
 	for name, table := range tables {
-		c := &Config{
-			Config:   &llava.Config{Vision: clip.Config{ImageSide: table.Side, Patch: table.Patch}},
+		c := &llava.Config{
+			Vision:   clip.Config{ImageSide: table.Side, Patch: table.Patch},
 			Canvases: table.Canvases,
 		}
 		for _, r := range table.Rows {
 			n++
 			h, w := r[0], r[1]
-			l := c.pack(h, w)
+			v, m := pack(c, h, w), c.Map(h, w)
 			ch, cw := imageproc.Canvas(c.Canvases, w, h)
-			if ch != r[2] || cw != r[3] || l.rows != r[6] || l.cols != r[7] ||
-				len(l.source) != r[8] {
+			if ch != r[2] || cw != r[3] || m.Rows != r[6] || m.Cols != r[7] ||
+				len(v.Source) != r[8] {
 				t.Errorf("%s: %dx%d: canvas %dx%d, map %dx%d, %d tokens, want %v", name, h, w, ch,
-					cw, l.rows, l.cols, len(l.source), r)
+					cw, m.Rows, m.Cols, len(v.Source), r)
 			}
-			checkLayout(t, c, &l)
+			checkLayout(t, c, v, m)
 		}
 	}
 	if n != 600 {
@@ -52,25 +53,25 @@ func TestPackSizes(t *testing.T) {
 
 // checkLayout ensures that no patch occurs twice, that newlines end rows, and that tokens are in
 // reading order.
-func checkLayout(t *testing.T, c *Config, l *layout) {
+func checkLayout(t *testing.T, c *llava.Config, v *model.Views, m *llava.Map) {
 	t.Helper()
 	p2 := c.Vision.Grid() * c.Vision.Grid()
 	seen := map[int32]bool{}
-	for i, s := range l.source {
-		end := i >= p2 && (i-p2)%(l.cols+1) == l.cols
-		if (s == newline) != end || s >= int32(l.tiles*p2) || s < newline ||
-			s != newline && seen[s] {
-			t.Fatalf("token %d of %d comes from %d", i, len(l.source), s)
+	for i, s := range v.Source {
+		end := i >= p2 && (i-p2)%(m.Cols+1) == m.Cols
+		if (s == llava.Newline) != end || s >= int32(v.Count*p2) || s < llava.Newline ||
+			s != llava.Newline && seen[s] {
+			t.Fatalf("token %d of %d comes from %d", i, len(v.Source), s)
 		}
 		seen[s] = true
 	}
-	if len(l.all) != l.tiles*p2 || len(l.source) != p2+l.rows*(l.cols+1) {
-		t.Fatalf("%d patches and %d tokens, want %d and %d", len(l.all), len(l.source), l.tiles*p2,
-			p2+l.rows*(l.cols+1))
+	if len(v.All) != v.Count*p2 || len(v.Source) != p2+m.Rows*(m.Cols+1) {
+		t.Fatalf("%d patches and %d tokens, want %d and %d", len(v.All), len(v.Source),
+			v.Count*p2, p2+m.Rows*(m.Cols+1))
 	}
 	at := 0 // tokens stand in reading order
-	for _, s := range l.source {
-		for s != newline && l.all[at] != s {
+	for _, s := range v.Source {
+		for s != llava.Newline && v.All[at] != s {
 			at++
 		}
 	}

@@ -14,11 +14,7 @@ import (
 // Config is a LLaVA-OneVision config.json.
 type Config struct {
 	*llava.Config
-	VideoToken int32
-	// [height, width] in pixels to which a picture is resized (image_grid_pinpoints)
-	Canvases [][2]int
-	// most patches of a map, in views (N of anyres_max_N)
-	Most int
+	Most int // most patches of a map, in views (N of anyres_max_N)
 }
 
 // ParseConfig reads config.json; every problem is in the error.
@@ -36,15 +32,11 @@ func ParseConfig(data []byte) (*Config, error) {
 			Features:   llava.Features(v, vision.Layers, -1),
 			Act:        v.String("projector_hidden_act", "gelu", "gelu"),
 			Bias:       v.Bool("multimodal_projector_bias", true),
+			VideoToken: token(v, "video_token_index", "video_token_id", 151647),
 		},
-		VideoToken: token(v, "video_token_index", "video_token_id", 151647),
-		Canvases: v.Pairs("image_grid_pinpoints", canvases(vision.ImageSide), 1,
-			1<<20),
 		Most: most(v),
 	}
-	v.Unsupported(map[string]string{
-		"vision_feature_select_strategy": `"full"`, "use_image_newline_parameter": "true",
-	})
+	c.ReadTiles(v, canvases(vision.ImageSide), "full")
 	if c.ImageToken == c.VideoToken && c.ImageToken >= 0 {
 		v.Fail("video_token_index", "got %d, want another id than image_token_index", c.VideoToken)
 	}
@@ -52,14 +44,6 @@ func ParseConfig(data []byte) (*Config, error) {
 		if int(t) >= c.Text.Vocab {
 			v.Fail("image_token_index", "got %d (or video_token_index), want an id below "+
 				"vocab_size %d", t, c.Text.Vocab)
-		}
-	}
-	for _, p := range c.Canvases {
-		side := c.Vision.ImageSide
-		if h, w := p[0]/side, p[1]/side; p[0]%side != 0 || p[1]%side != 0 ||
-			h > imageproc.MaxTiles || h*w > imageproc.MaxTiles {
-			v.Fail("image_grid_pinpoints", "got %v, want multiples of the tile side %d "+
-				"(vision_config's image_size), at most %d tiles", p, side, imageproc.MaxTiles)
 		}
 	}
 	return c, v.Err()

@@ -3,82 +3,63 @@ package onevision
 import (
 	"math"
 
-	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/llavanext"
+	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// layout tells how the patches of a picture's views become tokens. A patch has the index
-// view·patches + patch.
+// layout tells how the patches of a picture's views become tokens.
 type layout struct {
-	views  int
-	rows   []nn.Mix // a row for each token that is no newline
-	of     []int32  // [rows] its view
-	source []int32  // [tokens] index of the row, or newline
-	grids  [][2]int // rows and columns of the whole picture, then of the map of tiles
+	model.Views
+	rows []nn.Mix // of patches, for each token that is no newline
 }
-
-const newline = -1
 
 // row adds a row of view v.
 func (l *layout) row(v int, m nn.Mix) {
-	l.source = append(l.source, int32(len(l.rows)))
-	l.rows, l.of = append(l.rows, m), append(l.of, int32(v))
+	i := int32(len(l.rows))
+	l.rows, l.Of = append(l.rows, m), append(l.Of, int32(v))
+	l.Source, l.All = append(l.Source, i), append(l.All, i)
 }
 
-// view adds the rows of a whole view of side² patches.
-func (l *layout) view(side int) {
+// whole adds the rows of the view of the whole picture, of side² patches.
+func (l *layout) whole(side int) {
 	for i := range side * side {
-		l.row(l.views, one(l.views*side*side+i))
+		l.row(0, nn.Mix{From: []int32{int32(i)}})
 	}
-	l.views, l.grids = l.views+1, append(l.grids, [2]int{side, side})
+	l.Count, l.Grids = 1, append(l.Grids, [2]int{side, side})
 }
 
 // end adds a newline.
-func (l *layout) end() { l.source = append(l.source, newline) }
+func (l *layout) end() { l.Source = append(l.Source, llava.Newline) }
 
-func one(i int) nn.Mix { return nn.Mix{From: []int32{int32(i)}} }
-
-// single lays out one of several pictures: its view, and a newline.
+// single lays out one of several pictures: its view, and a newline (3).
 func (c *Config) single() *layout {
 	l := &layout{}
-	l.view(c.Vision.Grid())
+	l.whole(c.Vision.Grid())
 	l.end()
 	return l
 }
 
 // pack lays out the only picture of a prompt, h by w pixels: the view of all of it, then the
 // stitched map of the tiles, cut to the part that shows the picture and shrunk if it has more
-// patches than Most views, with a newline after each of its rows.
+// patches than Most views, with a newline after each of its rows (2).
 func (c *Config) pack(h, w int) *layout {
-	l := &layout{}
-	p := c.Vision.Grid()
-	l.view(p)
-	ch, cw := imageproc.Canvas(c.Canvases, w, h)
-	down, across := ch/c.Vision.ImageSide, cw/c.Vision.ImageSide
-	l.views += down * across
-	top, left := llavanext.Uncovered(h, w, down*p, across*p)
-	rows, cols := down*p-2*top, across*p-2*left
-	toRows, toCols := c.capped(rows, cols)
-	// patch returns the view of a place of the uncut map, and the patch's index.
-	patch := func(y, x int) (view, index int) {
-		y, x = y+top, x+left
-		view = 1 + y/p*across + x/p
-		return view, view*p*p + y%p*p + x%p
-	}
-	ys, xs := nn.Bilinear(rows, toRows), nn.Bilinear(cols, toCols)
+	l, m := &layout{}, c.Map(h, w)
+	l.whole(c.Vision.Grid())
+	l.Count = m.Views
+	toRows, toCols := c.capped(m.Rows, m.Cols)
+	ys, xs := nn.Bilinear(m.Rows, toRows), nn.Bilinear(m.Cols, toCols)
 	for _, y := range ys {
 		for _, x := range xs {
-			view, _ := patch(y.Nearest(), x.Nearest())
+			view, _ := m.Patch(y.Nearest(), x.Nearest())
 			l.row(view, y.Across(x, func(y, x int) int {
-				_, i := patch(y, x)
+				_, i := m.Patch(y, x)
 				return i
 			}))
 		}
 		l.end()
 	}
-	l.grids = append(l.grids, [2]int{toRows, toCols})
+	l.Grids = append(l.Grids, [2]int{toRows, toCols})
 	return l
 }
 
@@ -99,9 +80,9 @@ func floorDiv(n int, by float64) int {
 }
 
 // clip lays out a video: the patches of each frame, shrunk to half the side, and a newline at the
-// end.
+// end (4).
 func (c *Config) clip(frames int) *layout {
-	l := &layout{views: frames}
+	l := &layout{Views: model.Views{Count: frames}}
 	p := c.Vision.Grid()
 	taps := nn.Bilinear(p, (p+1)/2)
 	for f := range frames {
@@ -113,22 +94,4 @@ func (c *Config) clip(frames int) *layout {
 	}
 	l.end()
 	return l
-}
-
-// shape describes a picture of that layout, or a video.
-func (m *Model) shape(l *layout, video bool) *model.Shape {
-	s := &model.Shape{N: len(l.source), Fixed: "it cuts pictures into tiles"}
-	m.FillShape(s)
-	s.NoClass, s.T, s.Video = true, len(l.rows)+1, video
-	s.Closed = "its encoder has no class token; no such method is defined for this"
-	s.Views = &model.Views{Count: l.views, Source: l.source, Grids: l.grids, Of: l.of}
-	if video { // one list
-		s.Fixed, s.Views.Count, s.Views.Of = "this is a video", 1, make([]int32, len(l.rows))
-		s.FrameH = (m.cfg.Vision.Grid() + 1) / 2
-		s.FrameW = s.FrameH
-	}
-	for i := range l.rows {
-		s.Views.All = append(s.Views.All, int32(i))
-	}
-	return s
 }

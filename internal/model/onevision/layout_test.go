@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/model/llava"
 )
 
 func published(t testing.TB) *Config {
@@ -30,17 +32,17 @@ func TestPackSizes(t *testing.T) {
 	}
 	for _, row := range table.Rows {
 		l := c.pack(row[0], row[1])
-		if got, want := l.grids[1], [2]int{row[8], row[9]}; got != want ||
-			len(l.source) != row[10] || l.views != 1+row[2]/384*(row[3]/384) {
+		if got, want := l.Grids[1], [2]int{row[8], row[9]}; got != want ||
+			len(l.Source) != row[10] || l.Count != 1+row[2]/384*(row[3]/384) {
 			t.Errorf("%v: map %v, %d tokens, %d views, want %v and %d tokens", row[:2], got,
-				len(l.source), l.views, want, row[10])
+				len(l.Source), l.Count, want, row[10])
 		}
 		checkRows(t, c, l)
 	}
 	checkRows(t, c, c.single())
 	video := c.clip(3)
-	if len(video.source) != 3*196+1 {
-		t.Errorf("a video of 3 frames: %d tokens, want 3·196 and a newline", len(video.source))
+	if len(video.Source) != 3*196+1 {
+		t.Errorf("a video of 3 frames: %d tokens, want 3·196 and a newline", len(video.Source))
 	}
 	checkRows(t, c, video)
 }
@@ -49,8 +51,8 @@ func TestPackSizes(t *testing.T) {
 func checkRows(t testing.TB, c *Config, l *layout) {
 	t.Helper()
 	next, patches := int32(0), c.Vision.Grid()*c.Vision.Grid()
-	for _, s := range l.source {
-		if s == newline {
+	for _, s := range l.Source {
+		if s == llava.Newline {
 			continue
 		}
 		if s != next {
@@ -60,20 +62,20 @@ func checkRows(t testing.TB, c *Config, l *layout) {
 		m, sum, own := &l.rows[s], float32(0), false
 		for i, p := range m.From {
 			view := int(p) / patches
-			if p < 0 || view >= l.views {
-				t.Fatalf("row %d: patch %d of %d views", s, p, l.views)
+			if p < 0 || view >= l.Count {
+				t.Fatalf("row %d: patch %d of %d views", s, p, l.Count)
 			}
-			own = own || view == int(l.of[s])
+			own = own || view == int(l.Of[s])
 			if sum++; m.Weight != nil {
 				sum += m.Weight[i] - 1
 			}
 		}
 		if !own || m.Weight != nil && (sum < 0.99999 || sum > 1.00001) ||
 			m.Weight == nil && len(m.From) != 1 {
-			t.Fatalf("row %d of view %d: %+v", s, l.of[s], m)
+			t.Fatalf("row %d of view %d: %+v", s, l.Of[s], m)
 		}
 	}
-	if int(next) != len(l.rows) || len(l.of) != len(l.rows) {
+	if int(next) != len(l.rows) || len(l.Of) != len(l.rows) {
 		t.Fatalf("%d rows of %d are tokens", next, len(l.rows))
 	}
 }
