@@ -76,7 +76,7 @@ internal/seam: internal/engine internal/imageproc internal/methods
     internal/methods internal/overlay internal/sample internal/seam internal/shape
     internal/tokenizer internal/version reduce
 internal/api: . reduce internal/grammar internal/media internal/spell internal/wire
-internal/client: . internal/api
+internal/client: . internal/api internal/web
 internal/pytext:
 internal/table:
 internal/compare: . eval eval/bench internal/methods reduce internal/table internal/stats
@@ -84,8 +84,8 @@ internal/chart:
 internal/paper: . internal/files internal/stats eval eval/bench internal/seam internal/engine internal/lab
     internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
 internal/dataset: internal/files
-eval: . internal/api internal/files
-eval/bench: eval internal/dataset internal/pytext internal/files internal/scene
+eval: . internal/api internal/files internal/web
+eval/bench: eval internal/dataset internal/pytext internal/files internal/scene internal/web
 internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/files
     internal/fleet internal/fleet/natsserver internal/formats internal/hub internal/imageproc
     internal/kernel internal/spell internal/version reduce
@@ -115,7 +115,7 @@ internal/jobs: internal/api internal/batch internal/files internal/wire
 internal/server: . internal/api internal/jobs internal/media internal/ollama internal/openai internal/wire
 internal/openai: . internal/api internal/wire
 internal/ollama: . internal/api internal/wire
-internal/loadtest: internal/stats
+internal/loadtest: internal/stats internal/web
 `)
 
 // parseLayers reads entries "package: packages that it may import"; indented lines continue an

@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,11 +9,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Server asks a model through a server that uses OpenAI's protocol.
@@ -159,17 +157,13 @@ func (s *Server) post(
 	ctx context.Context,
 	body []byte,
 ) (_ *chatReply, again time.Duration, err error) {
-	address, err := s.address()
+	address, err := web.Chat(s.URL)
+	if err != nil {
+		return nil, -1, fmt.Errorf("server: %w", err)
+	}
+	req, err := web.JSON(ctx, http.MethodPost, address, s.Key, body)
 	if err != nil {
 		return nil, -1, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return nil, -1, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if s.Key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.Key)
 	}
 	client := s.Client
 	if client == nil {
@@ -198,32 +192,15 @@ func (s *Server) post(
 	return &reply, 0, nil
 }
 
-// address returns the address for chat completions.
-func (s *Server) address() (string, error) {
-	u, err := url.Parse(s.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("server: got %q, want an http or https address", s.URL)
-	}
-	switch path := strings.TrimRight(u.Path, "/"); {
-	case strings.HasSuffix(path, "/completions"):
-	case path == "":
-		u.Path = "/v1/chat/completions"
-	default:
-		u.Path = path + "/chat/completions"
-	}
-	return u.String(), nil
-}
-
 // retryAfter returns how long to wait after a refusal, negative if waiting does not help.
 func retryAfter(resp *http.Response) time.Duration {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < 500 {
 		return -1
 	}
-	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if err != nil || seconds < 0 || seconds > 3600 {
-		return 0
+	if wait := web.Pause(resp.Header); wait <= time.Hour {
+		return wait
 	}
-	return time.Duration(seconds) * time.Second
+	return 0
 }
 
 // failure returns the message in the body of a refusal.

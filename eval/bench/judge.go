@@ -1,18 +1,17 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/pytext"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Judge is a language model: it takes a prompt and returns its reply.
@@ -141,16 +140,9 @@ const maxReply = 1 << 20
 // NewJudge returns a judge on an OpenAI-compatible server. base is the address of the server, of
 // its /v1, or of its /chat/completions. A failed request is tried five times.
 func NewJudge(base, model, key string) (Judge, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("judge: got %q, want an http or https address", base)
-	}
-	switch path := strings.TrimRight(u.Path, "/"); {
-	case strings.HasSuffix(path, "/completions"):
-	case path == "":
-		u.Path = "/v1/chat/completions"
-	default:
-		u.Path = path + "/chat/completions"
+	address, err := web.Chat(base)
+	if err != nil {
+		return nil, fmt.Errorf("judge: %w", err)
 	}
 	client := &http.Client{Timeout: judgeTimeout}
 	return func(ctx context.Context, prompt string) (reply string, err error) {
@@ -169,7 +161,7 @@ func NewJudge(base, model, key string) (Judge, error) {
 				case <-time.After(judgeWait):
 				}
 			}
-			if reply, err = postJudge(ctx, client, u.String(), key, body); err == nil &&
+			if reply, err = postJudge(ctx, client, address, key, body); err == nil &&
 				pytext.Strip(reply) != "" {
 				return reply, nil
 			}
@@ -177,7 +169,7 @@ func NewJudge(base, model, key string) (Judge, error) {
 		if err == nil {
 			err = errors.New("empty replies")
 		}
-		return "", fmt.Errorf("judge %s: %w", u, err)
+		return "", fmt.Errorf("judge %s: %w", address, err)
 	}, nil
 }
 
@@ -194,13 +186,9 @@ func postJudge(
 	address, key string,
 	body []byte,
 ) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	req, err := web.JSON(ctx, http.MethodPost, address, key, body)
 	if err != nil {
 		return "", err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -4,7 +4,6 @@ package client
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -19,6 +18,7 @@ import (
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Client is a [restore.Service] at a URL.
@@ -335,13 +335,9 @@ func (c *Client) send(
 		}
 	}
 	at := strings.TrimSuffix(strings.TrimSuffix(c.url, "/"), "/v1")
-	req, err := http.NewRequestWithContext(ctx, method, at+path, bytes.NewReader(data))
+	req, err := web.JSON(ctx, method, at+path, c.key, data)
 	if err != nil {
 		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	switch {

@@ -8,7 +8,6 @@ package loadtest
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -25,6 +24,7 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/stats"
+	"github.com/restore-vlm/restore/internal/web"
 )
 
 // Options say what to ask.
@@ -336,14 +336,9 @@ func readStream(body io.Reader, start time.Time, leave int, left func()) (*reply
 }
 
 func (x *runner) send(ctx context.Context, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.o.URL+path,
-		bytes.NewReader(body))
+	req, err := web.JSON(ctx, http.MethodPost, x.o.URL+path, x.o.Key, body)
 	if err != nil {
 		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if x.o.Key != "" {
-		req.Header.Set("Authorization", "Bearer "+x.o.Key)
 	}
 	return x.client.Do(req)
 }

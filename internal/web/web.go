@@ -1,8 +1,9 @@
-// Package web has what programs need to get and send large files over HTTP: when to try again, and
-// how long to wait before.
+// Package web has what programs need to ask servers over HTTP: requests, when to try again, and how
+// long to wait before.
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,36 @@ func Transport(answer time.Duration) *http.Transport {
 	t.ResponseHeaderTimeout = answer
 	t.DisableCompression = true // lengths and ranges count the bytes of the file
 	return t
+}
+
+// JSON returns a request with a body of JSON, and with an API key unless it is empty.
+func JSON(ctx context.Context, method, url, key string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	return req, nil
+}
+
+// Chat returns where a server of OpenAI's protocol completes chats. base is the address of the
+// server, of its /v1, or of its /chat/completions.
+func Chat(base string) (string, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("got %q, want an http or https address", base)
+	}
+	switch path := strings.TrimRight(u.Path, "/"); {
+	case strings.HasSuffix(path, "/completions"):
+	case path == "":
+		u.Path = "/v1/chat/completions"
+	default:
+		u.Path = path + "/chat/completions"
+	}
+	return u.String(), nil
 }
 
 // StatusError is an unsuccessful answer.
