@@ -47,7 +47,6 @@ after the picture. The reduced pictures are read with renumbered positions and w
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.Add(fs)
 	fs.StringVar(&o.shape, "shape", "",
 		"random weights in the `shape` of a published model or a config.json")

@@ -52,7 +52,6 @@ scenes, none of them in the benchmark of 'restore-lab eval scenes'.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.Add(fs)
 	o.model.AddResize(fs)
 	fs.StringVar(&o.images, "images", "", "`folder` of pictures, instead of drawn scenes")

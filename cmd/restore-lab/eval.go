@@ -69,7 +69,6 @@ mean number of visual rows that enter a layer.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.Add(fs)
 	o.budgets = o.reduction.AddBudgets(fs, "holov", 64)
 	fs.BoolVar(&o.all, "all", false,

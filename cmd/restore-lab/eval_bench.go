@@ -88,7 +88,6 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.fs = fs
 	splits := benchmarks.Splits(name)
 	fs.StringVar(&o.data, "data", "", "`folder` or file of the questions")

@@ -49,7 +49,6 @@ include a run of '--base downsample --restore=false' for each budget.`,
 		},
 	}
 	o.fs = cmd.Flags()
-	o.fs.SortFlags = false
 	o.fs.StringVar(&o.format, "format", "text", "format of the result")
 	cli.OneOf(o.fs, "format", table.Formats...)
 	o.fs.StringVar(&o.split, "split", "",

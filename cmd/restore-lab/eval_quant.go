@@ -29,7 +29,6 @@ type of the language model's weights, as for --quant, or stored, optionally foll
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.AddDir(fs)
 	o.model.AddThreads(fs)
 	fs.StringSliceVar(&plans, "plans", []string{"bf16+bf16", "stored+q12", "q8", "q8+q8", "q4",

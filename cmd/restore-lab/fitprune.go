@@ -49,7 +49,6 @@ questions are about drawn scenes, none of them in the benchmark of 'restore-lab 
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.Add(fs)
 	o.model.AddResize(fs)
 	fs.StringVar(&o.data, "data", "", "`folder` with questions.json and pictures/, or a "+

@@ -48,7 +48,6 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	cli.ShowChoices(fs, "shape", append(restore.Shapes(), embeddedShape, "FILE")...)

@@ -47,7 +47,6 @@ same order: ids, ids_with_special, offsets (UTF-8 bytes), decoded, decoded_skip,
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&tokenizerFile, "tokenizer", "", "tokenizer.json or tokenizer.model `file`")
 	fs.StringVar(&in, "in", "", "`file` with a JSON array of strings")
 	fs.StringVar(&out, "out", "", "write to this `file` instead of stdout")
@@ -124,7 +123,6 @@ func newInspectChat(a *cli.App) *cobra.Command {
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&template, "template", "", "`file` of the template")
 	fs.StringVar(&in, "in", "", "`file` with a JSON array of messages")
 	fs.BoolVar(&o.AddGenerationPrompt, "add-generation-prompt", false,
@@ -226,7 +224,6 @@ func newInspectImage(a *cli.App) *cobra.Command {
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&processor, "processor", "", "preprocessor_config.json `file`")
 	fs.StringVar(&image, "image", "", "picture `file`")
 	q.AddReading(fs)

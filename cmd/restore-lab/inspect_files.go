@@ -24,7 +24,6 @@ are dequantised exactly.`,
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	m.AddDir(fs)
 	fs.StringVar(&out, "out", "", "safetensors `file` to write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +52,6 @@ tensors are dequantised exactly; 64-bit numbers are rounded.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&out, "out", "", "safetensors `file` to write")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cli.Need(cmd, "out", out); err != nil {

@@ -71,7 +71,6 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&o.url, "server", "", "`URL` of the server; by default one in this process")
 	o.api.Add(fs, "key of the server, the first of several")
 	o.engine.Add(fs)

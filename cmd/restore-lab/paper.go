@@ -112,7 +112,6 @@ func newPaperItem(a *cli.App, figure bool) *cobra.Command {
 
 // add declares the flags that all commands share.
 func (o *paperOptions) add(fs *pflag.FlagSet) {
-	fs.SortFlags = false
 	o.fs = fs
 	fs.StringVar(&o.data, "data", scenesData, "`folder` of the benchmarks' data, or scenes")
 	fs.StringVar(&o.protocol, "protocol", benchmarks.Paper, "prompts, parser and metrics")

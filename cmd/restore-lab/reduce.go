@@ -38,7 +38,6 @@ position (counted from the first visual token), feat, and the scores. Rows are i
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with X and what the method needs")
 	fs.StringVar(&o.out, "out", "", "safetensors `file` to write")
 	fs.StringVar(&o.grid, "grid", "",

@@ -31,7 +31,6 @@ objects; small has objects of one or two of the encoder's patches.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.Int64Var(&seed, "seed", scene.EvalSeed,
 		"`seed` of the scene: the same seed, the same picture")
 	world.add(fs)

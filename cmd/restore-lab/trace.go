@@ -42,7 +42,6 @@ There is no reduction unless --base is given.`,
 		Args: o.question.Args,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.Add(fs)
 	fs.StringVar(&o.in, "in", "", "safetensors `file` with input_ids and pixel_values")
 	fs.Int32Var(&o.image, "image-token", 0,

@@ -71,7 +71,6 @@ region and endpoint of AWS's tools. Requests are fetched into the journal before
 
 // add declares the flags.
 func (o *batchOptions) add(fs *pflag.FlagSet) {
-	fs.SortFlags = false
 	fs.StringVar(&o.in, "in", "", "read requests from this `file` or address")
 	fs.StringVar(&o.out, "out", "",
 		"write results to this `file` or address; @FILE has addresses of parts")

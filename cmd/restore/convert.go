@@ -41,7 +41,6 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 		Args:    cli.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	m.AddDir(flags)
 	flags.StringVarP(&out, "output", "o", "", "`folder` to write, which must be new or empty")
 	flags.StringVar(&kind, "type", "", "type of the written weights")

@@ -34,7 +34,6 @@ damaged file.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	m.AddDir(fs)
 	m.AddThreads(fs)
 	m.AddQuant(fs)

@@ -59,7 +59,6 @@ an answer that Ctrl-C stops has no report.`,
 		Args: o.question.Args,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.model.Add(fs)
 	o.server.add(fs)
 	o.question.AddImages(fs, "")

@@ -85,7 +85,6 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.answering.add(fs)
 	o.answering.AddQueue(fs)
 	o.nats.Add(fs, "let the workers at this address answer", true)

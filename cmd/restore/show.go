@@ -37,7 +37,6 @@ func newShow(a *cli.App) *cobra.Command {
 	}
 	fs, f := cmd.Flags(), &o.footprint
 	o.flags = fs
-	fs.SortFlags = false
 	o.model.Add(fs)
 	fs.StringVar(&o.shape, "shape", "",
 		"describe the `shape` of a published model or a config.json, without weights")

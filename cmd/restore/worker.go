@@ -44,7 +44,6 @@ If a worker ends in any other way, its requests go to other workers. With --list
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.nats.Add(fs, "take requests", false)
 	o.answering.EngineFlags.Add(fs)
 	o.answering.Model.AddResize(fs)
@@ -167,7 +166,6 @@ terminal the table is redrawn every second until Ctrl-C.`,
 		Args:    cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.nats.Add(fs, "list workers", false)
 	fs.BoolVar(&o.once, "once", false, "print the table once")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per worker, once")

@@ -323,7 +323,7 @@ func NewRoot(a *App) *cobra.Command {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
 	root.AddCommand(a.program.Commands(a)...)
 	root.AddCommand(newCompletion(a))
-	readDecimals(root)
+	arrange(root)
 	return root
 }
 

@@ -200,8 +200,10 @@ func (d decimal) Set(text string) error {
 	return d.Value.Set(strings.Join(parts, ","))
 }
 
-// readDecimals makes the whole-number flags of cmd and its subcommands decimal.
-func readDecimals(cmd *cobra.Command) {
+// arrange leaves the flags of cmd and its subcommands in the order of their declarations, and makes
+// those of whole numbers decimal.
+func arrange(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch f.Value.Type() {
 		case "int", "int32", "int64", "intSlice":
@@ -211,7 +213,7 @@ func readDecimals(cmd *cobra.Command) {
 		}
 	})
 	for _, c := range cmd.Commands() {
-		readDecimals(c)
+		arrange(c)
 	}
 }
 
