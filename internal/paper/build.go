@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/table"
@@ -48,18 +49,41 @@ func (t *printed) averaged() []column {
 	}).benchmarks()
 }
 
-// marks collects the reasons why cells are empty, each once.
-type marks struct{ reasons []string }
+// draft is a table or a figure in progress.
+type draft struct {
+	*Maker
+	ctx     context.Context
+	t       *printed // nil for a figure
+	src     *Source
+	reasons []string // why cells are empty, each once
+	err     error    // the first one; later figures are empty
+}
+
+// fail keeps the first error; nil is none.
+func (d *draft) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// measure is kept, unless something failed before.
+func (d *draft) measure(
+	kind string, of []any, left time.Duration, out any, f func() error,
+) {
+	if d.err == nil {
+		d.err = d.kept(kind, of, left, out, f)
+	}
+}
 
 // cell is a figure, or a letter with a note.
-func (m *marks) cell(v float64, why string) any {
+func (d *draft) cell(v float64, why string) any {
 	if why == "" {
 		return v
 	}
-	i := slices.Index(m.reasons, why)
+	i := slices.Index(d.reasons, why)
 	if i < 0 {
-		i = len(m.reasons)
-		m.reasons = append(m.reasons, why)
+		i = len(d.reasons)
+		d.reasons = append(d.reasons, why)
 	}
 	return "(" + letter(i) + ")"
 }
@@ -72,8 +96,9 @@ func letter(i int) string {
 	return letter(i/26-1) + letter(i%26)
 }
 
-func (m *marks) notes() (out []string) {
-	for i, why := range m.reasons {
+// notes explains the letters.
+func (d *draft) notes() (out []string) {
+	for i, why := range d.reasons {
 		out = append(out, fmt.Sprintf("(%s) %s", letter(i), why))
 	}
 	return out
@@ -82,33 +107,25 @@ func (m *marks) notes() (out []string) {
 // average is the Average of the paper's tables: the mean over benchmarks of the figure divided by
 // the unreduced one's, in percent. For drawn scenes it is the mean over tasks. If a benchmark of
 // the table is missing there is no Average, because it would be a different quantity.
-func (mk *Maker) average(ctx context.Context, t *printed, src *Source,
-	s Setting) (float64, string, error) {
-	parts := t.averaged()
-	if src.Scenes {
+func (d *draft) average(s Setting) (float64, string) {
+	parts := d.t.averaged()
+	if d.src.Scenes {
 		parts = tasks()
 	}
-	v, of, why, err := mk.meanOver(ctx, src, s, parts)
+	v, of, why := d.meanOver(s, parts)
 	if of > 0 && why != "" {
 		why = fmt.Sprintf("an Average of %d of %d benchmarks would be another figure than the "+
 			"paper's; missing: %s", of, len(parts), why)
 	}
-	return v, why, err
+	return v, why
 }
 
 // meanOver returns the mean of the retained percentages of some benchmarks, their number, and why
 // one is missing.
-func (mk *Maker) meanOver(ctx context.Context, src *Source, s Setting,
-	parts []column) (v float64, of int, missing string, err error) {
+func (d *draft) meanOver(s Setting, parts []column) (v float64, of int, missing string) {
 	for _, c := range parts {
-		x, why, err := mk.figure(ctx, src, s, c)
-		if err != nil {
-			return 0, 0, "", err
-		}
-		whole, whyWhole, err := mk.figure(ctx, src, full, c)
-		if err != nil {
-			return 0, 0, "", err
-		}
+		x, why := d.figure(s, c)
+		whole, whyWhole := d.figure(full, c)
 		switch {
 		case why == "" && whyWhole != "":
 			why = whyWhole
@@ -122,7 +139,7 @@ func (mk *Maker) meanOver(ctx context.Context, src *Source, s Setting,
 			missing = why
 		}
 	}
-	return v / float64(max(1, of)), of, missing, nil
+	return v / float64(max(1, of)), of, missing
 }
 
 // retained is the paper's Average over only some benchmarks, computed from the printed values.
@@ -145,24 +162,20 @@ func (t *printed) retained(row int, parts []column) any {
 
 // some returns the benchmarks of a table's Average that have an unreduced figure, if some have
 // none.
-func (mk *Maker) some(ctx context.Context, t *printed, src *Source) (some []column, err error) {
-	if src.Scenes {
-		return nil, nil
+func (d *draft) some() (some []column) {
+	if d.src.Scenes {
+		return nil
 	}
-	all := t.averaged()
+	all := d.t.averaged()
 	for _, c := range all {
-		_, why, err := mk.figure(ctx, src, full, c)
-		if err != nil {
-			return nil, err
-		}
-		if why == "" {
+		if _, why := d.figure(full, c); why == "" {
 			some = append(some, c)
 		}
 	}
 	if len(some) == len(all) {
-		some = nil
+		return nil
 	}
-	return some, nil
+	return some
 }
 
 // someNote names the benchmarks of an average.
@@ -187,27 +200,28 @@ func tasks() (all []column) {
 }
 
 // figure is a benchmark's figure under a setting, or the reason why there is none.
-func (mk *Maker) figure(ctx context.Context, src *Source, s Setting,
-	c column) (float64, string, error) {
-	x, err := mk.run(ctx, src, s, c.key)
-	if err != nil {
-		return 0, "", err
+func (d *draft) figure(s Setting, c column) (float64, string) {
+	var x *outcome
+	if d.err == nil {
+		x, d.err = d.run(d.ctx, d.src, s, c.key)
 	}
-	protocol := src.options.Protocol
+	if d.err != nil {
+		return 0, d.err.Error()
+	}
+	protocol := d.src.options.Protocol
 	if protocol == "" {
 		protocol = bench.Paper
 	}
-	if src.Scenes {
+	if d.src.Scenes {
 		protocol = ""
 	}
-	v, why := x.value(c.key, protocol, c.part)
-	return v, why, nil
+	return x.value(c.key, protocol, c.part)
 }
 
 // title is a table's title with the model and the data that were measured.
-func (mk *Maker) title(t *printed, src *Source) string {
+func (d *draft) title() string {
 	return fmt.Sprintf("Table %d. %s. Measured: %s on %s; paper: %s.",
-		t.Number, t.Title, mk.Name(), src.title(), t.Model)
+		d.t.Number, d.t.Title, d.Name(), d.src.title(), d.t.Model)
 }
 
 // title is the source's name and the limit of questions.
@@ -218,12 +232,12 @@ func (s *Source) title() string {
 	return s.Name
 }
 
-// finish adds the notes that all pages share. t is nil for figures.
-func (mk *Maker) finish(out *table.Table, t *printed, src *Source) *table.Table {
-	if t != nil {
-		out.Notes = append(out.Notes, mk.budgetNote(t)...)
+// finish adds the notes that all pages share.
+func (d *draft) finish(out *table.Table) *table.Table {
+	if d.t != nil {
+		out.Notes = append(out.Notes, d.budgetNote(d.t)...)
 	}
-	if src.Scenes {
+	if d.src.Scenes {
 		out.Notes = append(out.Notes, sceneNote)
 	}
 	return out
@@ -235,17 +249,13 @@ const sceneNote = "Drawn scenes stand in for the paper's benchmarks, and the mod
 
 // byBenchmark makes a table with methods as rows and benchmarks as columns, our figures next to the
 // paper's.
-func (mk *Maker) byBenchmark(ctx context.Context, t *printed, src *Source,
-	settings []Setting) (*table.Table, error) {
-	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{
+func (d *draft) byBenchmark(settings []Setting) *table.Table {
+	t := d.t
+	out := &table.Table{Title: d.title(), Columns: []table.Column{
 		{Name: "method"}, {Name: "Average", Decimals: 1}, paperColumn("Average", 1),
 	}}
-	shown := t.benchmarks()
-	some, err := mk.some(ctx, t, src)
-	if err != nil {
-		return nil, err
-	}
-	if src.Scenes {
+	shown, some := t.benchmarks(), d.some()
+	if d.src.Scenes {
 		shown = tasks()
 	}
 	if some != nil {
@@ -259,43 +269,31 @@ func (mk *Maker) byBenchmark(ctx context.Context, t *printed, src *Source,
 			decimals = 0
 		}
 		out.Columns = append(out.Columns, table.Column{Name: c.name, Decimals: decimals})
-		if !src.Scenes {
+		if !d.src.Scenes {
 			out.Columns = append(out.Columns, paperColumn(c.name, decimals))
 		}
 	}
-	m, section := &marks{}, ""
+	section := ""
 	for i := range t.Rows {
 		if s := t.Rows[i].Section; s != section && s != "" {
 			section = s
 			out.Rows = append(out.Rows, table.Row{section})
 		}
-		v, why, err := mk.average(ctx, t, src, settings[i])
-		if err != nil {
-			return nil, err
-		}
-		row := table.Row{mk.rowName(t, i), m.cell(v, why), t.value(i, "Average")}
+		row := table.Row{d.rowName(t, i), d.cell(d.average(settings[i])), t.value(i, "Average")}
 		if some != nil {
-			v, _, why, err := mk.meanOver(ctx, src, settings[i], some)
-			if err != nil {
-				return nil, err
-			}
-			row = append(row, m.cell(v, why), t.retained(i, some))
+			v, _, why := d.meanOver(settings[i], some)
+			row = append(row, d.cell(v, why), t.retained(i, some))
 		}
 		for _, c := range shown {
-			v, why, err := mk.figure(ctx, src, settings[i], c)
-			if err != nil {
-				return nil, err
-			}
-			row = append(row, m.cell(v, why))
-			if !src.Scenes {
+			row = append(row, d.cell(d.figure(settings[i], c)))
+			if !d.src.Scenes {
 				row = append(row, t.value(i, c.name))
 			}
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	out.Notes = m.notes()
-	out.Notes = append(out.Notes, someNote(some)...)
-	return mk.finish(out, t, src), nil
+	out.Notes = append(d.notes(), someNote(some)...)
+	return d.finish(out)
 }
 
 // rowName is a row's label. The paper calls its own method "+ ours".
@@ -355,21 +353,13 @@ func paperColumn(name string, decimals int) table.Column {
 }
 
 // matrix makes a table whose cells are settings and show one figure: the Average, or a benchmark's.
-func (mk *Maker) matrix(
-	ctx context.Context, t *printed, src *Source, m matrix,
-) (*table.Table, error) {
-	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{{Name: m.corner}}}
+func (d *draft) matrix(m matrix) *table.Table {
+	out := &table.Table{Title: d.title(), Columns: []table.Column{{Name: m.corner}}}
 	var some []column
-	var err error
 	if m.of.key == "" {
-		if some, err = mk.some(ctx, t, src); err != nil {
-			return nil, err
-		}
+		some = d.some()
 	}
-	detail, err := tableOf(min(Tables, t.Number+10)) // Tables 14 to 17 have those of 4 to 7 in full
-	if err != nil {
-		return nil, err
-	}
+	detail, _ := tableOf(min(Tables, d.t.Number+10)) // Tables 14 to 17 have those of 4 to 7 in full
 	for _, c := range m.columns {
 		name := c
 		if some != nil {
@@ -378,29 +368,25 @@ func (mk *Maker) matrix(
 		out.Columns = append(out.Columns, table.Column{Name: name, Decimals: m.decimals},
 			paperColumn(name, m.decimals))
 	}
-	notes := &marks{}
 	for i := range m.settings {
 		row := table.Row{m.rows[i]}
 		for j, s := range m.settings[i] {
 			paper := m.paper[i][j]
-			v, why, err := mk.cell(ctx, t, src, s, m)
+			v, why := d.shown(s, m)
 			if some != nil {
-				v, _, why, err = mk.meanOver(ctx, src, s, some)
+				v, _, why = d.meanOver(s, some)
 				paper = detail.retained(i*len(m.columns)+j, some)
 			}
-			if err != nil {
-				return nil, err
-			}
-			row = append(row, notes.cell(v, why), paper)
+			row = append(row, d.cell(v, why), paper)
 		}
 		out.Rows = append(out.Rows, row)
 	}
 	if some == nil {
-		out.Notes = append(out.Notes, "Figure: "+mk.figureName(src, m)+".")
+		out.Notes = append(out.Notes, "Figure: "+figureName(d.src, m)+".")
 	}
-	out.Notes = append(out.Notes, notes.notes()...)
+	out.Notes = append(out.Notes, d.notes()...)
 	out.Notes = append(out.Notes, someNote(some)...)
-	return mk.finish(out, t, src), nil
+	return d.finish(out)
 }
 
 // matrix describes a table of settings.
@@ -416,19 +402,20 @@ type matrix struct {
 	task string
 }
 
-func (mk *Maker) cell(ctx context.Context, t *printed, src *Source, s Setting,
-	m matrix) (float64, string, error) {
+// shown is the figure of a setting in a table of settings.
+func (d *draft) shown(s Setting, m matrix) (float64, string) {
 	c := m.of
 	switch {
 	case c.key == "":
-		return mk.average(ctx, t, src, s)
-	case src.Scenes:
+		return d.average(s)
+	case d.src.Scenes:
 		c = column{m.task, bench.ScenesName, m.task}
 	}
-	return mk.figure(ctx, src, s, c)
+	return d.figure(s, c)
 }
 
-func (mk *Maker) figureName(src *Source, m matrix) string {
+// figureName says what the cells of a table of settings show.
+func figureName(src *Source, m matrix) string {
 	switch {
 	case m.of.key != "" && src.Scenes:
 		return fmt.Sprintf("accuracy of the task %q, %% (paper: %s)", m.task, bench.Title(m.of.key))

@@ -21,31 +21,30 @@ type cost struct {
 }
 
 // costs counts operations for the paper's model, and for the current model if it is a different one
-// whose operations are known.
-func (mk *Maker) costs() (all []*cost, note string, err error) {
-	e, err := mk.Paper()
+// whose operations are known; out gets a note if they are not.
+func (d *draft) costs(out *table.Table) (all []*cost) {
+	e, err := d.Paper()
 	if err != nil {
-		return nil, "", err
+		d.fail(err)
+		return nil
 	}
 	defer e.Close()
-	theirs, err := costOf(e)
-	if err != nil {
-		return nil, "", err
+	for _, e := range []*engine.Engine{e, d.engine()} {
+		if e.Info().Sizes == nil {
+			out.Notes = append(out.Notes, "Operations of "+d.Name()+" are not counted: its "+
+				"encoder attends in windows and sees pictures of any size.")
+			return all
+		}
+		c, err := costOf(e)
+		if err != nil {
+			d.fail(err)
+			return nil
+		}
+		if all == nil || c.counted[0].Total != all[0].counted[0].Total {
+			all = append(all, c)
+		}
 	}
-	all = append(all, theirs)
-	here := mk.engine()
-	if here.Info().Sizes == nil {
-		return all, "Operations of " + mk.Name() + " are not counted: its encoder attends in " +
-			"windows and sees pictures of any size.", nil
-	}
-	ours, err := costOf(here)
-	if err != nil {
-		return nil, "", err
-	}
-	if ours.counted[0].Total != theirs.counted[0].Total {
-		all = append(all, ours)
-	}
-	return all, "", nil
+	return all
 }
 
 func costOf(e *engine.Engine) (*cost, error) {
@@ -76,34 +75,25 @@ func (c *cost) unit() (string, float64) {
 }
 
 // costTitle is the title of a table of operations, which runs no model.
-func (mk *Maker) costTitle(t *printed) string {
+func (t *printed) costTitle() string {
 	return fmt.Sprintf("Table %d. %s. Counted: multiply-adds, each once, as the paper does; "+
 		"paper: %s.", t.Number, t.Title, t.Model)
 }
 
 // anchorCost makes Table 8.
-func (mk *Maker) anchorCost(t *printed) (*table.Table, error) {
-	all, note, err := mk.costs()
-	if err != nil {
-		return nil, err
-	}
-	out := &table.Table{Title: mk.costTitle(t), Columns: []table.Column{
+func (d *draft) anchorCost() *table.Table {
+	t := d.t
+	out := &table.Table{Title: t.costTitle(), Columns: []table.Column{
 		{Name: "tokens"},
 		{Name: "overhead, %", Decimals: 3}, paperColumn("overhead, %", 3),
 		{Name: "choosing anchors, G", Decimals: 3}, paperColumn("choosing anchors, G", 3),
 		{Name: "model, T", Decimals: 3}, paperColumn("model, T", 3),
 	}}
-	for k, c := range all {
+	for k, c := range d.costs(out) {
 		out.Rows = append(out.Rows, table.Row{c.name})
 		for i, f := range c.counted {
 			row := table.Row{
-				c.tokens[i],
-				f.Overhead(),
-				nil,
-				f.Choice / 1e9,
-				nil,
-				f.Total / 1e12,
-				nil,
+				c.tokens[i], f.Overhead(), nil, f.Choice / 1e9, nil, f.Total / 1e12, nil,
 			}
 			if k == 0 {
 				row[2], row[4], row[6] = t.value(i, "Overhead Ratio"),
@@ -112,10 +102,7 @@ func (mk *Maker) anchorCost(t *printed) (*table.Table, error) {
 			out.Rows = append(out.Rows, row)
 		}
 	}
-	if note != "" {
-		out.Notes = append(out.Notes, note)
-	}
-	return out, nil
+	return out
 }
 
 // Numeric rows of the paper's Table 20.
@@ -128,20 +115,14 @@ const (
 )
 
 // complexity makes Table 20.
-func (mk *Maker) complexity(t *printed) (*table.Table, error) {
-	all, note, err := mk.costs()
-	if err != nil {
-		return nil, err
-	}
-	anchors, err := tableOf(8)
-	if err != nil {
-		return nil, err
-	}
-	out := &table.Table{Title: mk.costTitle(t), Columns: []table.Column{{Name: "module"}}}
+func (d *draft) complexity() *table.Table {
+	t := d.t
+	anchors, _ := tableOf(8)
+	out := &table.Table{Title: t.costTitle(), Columns: []table.Column{{Name: "module"}}}
 	for _, n := range t.Columns[3:] {
 		out.Columns = append(out.Columns, table.Column{Name: n, Decimals: 3}, paperColumn(n, 3))
 	}
-	for k, c := range all {
+	for k, c := range d.costs(out) {
 		out.Rows = append(out.Rows, table.Row{c.name})
 		unit, by := c.unit()
 		add := func(name string, value func(i int) any, paper func(i int) any) {
@@ -176,8 +157,5 @@ func (mk *Maker) complexity(t *printed) (*table.Table, error) {
 		add("choosing / model, %", func(i int) any { return c.counted[i].Overhead() },
 			printed(rowRatio))
 	}
-	if note != "" {
-		out.Notes = append(out.Notes, note)
-	}
-	return out, nil
+	return out
 }

@@ -1,7 +1,6 @@
 package paper
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -27,9 +26,9 @@ var Figures = []int{2, 3, 4, 5}
 const noNumbers = "The paper prints no numbers in this figure."
 
 // figureTitle is a figure's title with the model and the data that were measured.
-func (mk *Maker) figureTitle(number int, src *Source) string {
+func (d *draft) figureTitle(number int) string {
 	return fmt.Sprintf("Figure %d. %s. Measured: %s on %s.",
-		number, figureTitles[number], mk.Name(), src.title())
+		number, figureTitles[number], d.Name(), d.src.title())
 }
 
 // attentionSettings are the lines of Figures 2 and 5.
@@ -49,27 +48,16 @@ func attentionSettings(number int) (names []string, all []Setting) {
 type share struct{ Visual, Text []float64 }
 
 // attention makes Figures 2 and 5.
-func (mk *Maker) attention(ctx context.Context, number int,
-	src *Source) (*table.Table, []chart.Panel, error) {
+func (d *draft) attention(number int) (*table.Table, []chart.Panel) {
 	names, settings := attentionSettings(number)
-	p, why, err := mk.picturesOf(src, src.main(), attended)
-	if err != nil {
-		return nil, nil, err
-	}
-	out := &table.Table{
-		Title:   mk.figureTitle(number, src),
-		Columns: []table.Column{{Name: "layer"}},
-	}
-	m := &marks{}
+	p, why := d.picturesOf(d.src.main(), attended)
+	out := &table.Table{Title: d.figureTitle(number), Columns: []table.Column{{Name: "layer"}}}
 	shares := make([]share, len(settings))
 	whys := make([]string, len(settings))
 	for i, s := range settings {
 		out.Columns = append(out.Columns, table.Column{Name: names[i], Decimals: 2})
 		if whys[i] = why; why == "" {
-			shares[i], whys[i], err = mk.share(ctx, p, s)
-		}
-		if err != nil {
-			return nil, nil, err
+			shares[i], whys[i] = d.share(p, s)
 		}
 	}
 	panels := []chart.Panel{
@@ -83,7 +71,7 @@ func (mk *Maker) attention(ctx context.Context, number int,
 		for layer := range layers(shares) {
 			row := table.Row{layer}
 			for i := range settings {
-				row = append(row, m.cell(at(of(shares[i]), layer), whys[i]))
+				row = append(row, d.cell(at(of(shares[i]), layer), whys[i]))
 			}
 			out.Rows = append(out.Rows, row)
 		}
@@ -100,12 +88,12 @@ func (mk *Maker) attention(ctx context.Context, number int,
 			}
 		}
 	}
-	out.Notes = m.notes()
+	out.Notes = d.notes()
 	if why == "" {
 		out.Notes = append(out.Notes, fmt.Sprintf("Means over %d pictures, heads and queries; "+
 			"%d of 576 tokens, or that share. %s", len(p.questions), budget, noNumbers))
 	}
-	return mk.finish(out, nil, src), panels, nil
+	return d.finish(out), panels
 }
 
 func at(v []float64, i int) float64 {
@@ -124,40 +112,34 @@ func layers(all []share) (n int) {
 }
 
 // share measures one line of Figures 2 and 5.
-func (mk *Maker) share(ctx context.Context, p *measured,
-	s Setting) (out share, why string, err error) {
-	_, how, why := mk.resolve(s)
+func (d *draft) share(p *measured, s Setting) (out share, why string) {
+	_, how, why := d.resolve(s)
 	if why != "" {
-		return out, why, nil
+		return out, why
 	}
-	err = mk.kept(
-		"attention",
-		[]any{p.of, s.key()},
-		mk.take(len(p.questions), s),
-		&out,
-		func() error {
-			n := float64(len(p.questions))
-			for _, q := range p.questions {
-				encoded, err := lab.Encode(ctx, mk.engine(), q.Images)
-				if err != nil {
-					return err
-				}
-				x, err := lab.Attention(ctx, mk.engine(), q.Text, nil, encoded, how)
-				if err != nil {
-					return err
-				}
-				if out.Text == nil {
-					out = share{make([]float64, len(x.Visual)), make([]float64, len(x.Text))}
-				}
-				for layer := range x.Text {
-					out.Visual[layer] += 100 * x.Visual[layer] / n
-					out.Text[layer] += 100 * x.Text[layer] / n
-				}
+	n := float64(len(p.questions))
+	left := d.take(len(p.questions), s)
+	d.measure("attention", []any{p.of, s.key()}, left, &out, func() error {
+		for _, q := range p.questions {
+			encoded, err := lab.Encode(d.ctx, d.engine(), q.Images)
+			if err != nil {
+				return err
 			}
-			return nil
-		},
-	)
-	return out, "", err
+			x, err := lab.Attention(d.ctx, d.engine(), q.Text, nil, encoded, how)
+			if err != nil {
+				return err
+			}
+			if out.Text == nil {
+				out = share{make([]float64, len(x.Visual)), make([]float64, len(x.Text))}
+			}
+			for layer := range x.Text {
+				out.Visual[layer] += 100 * x.Visual[layer] / n
+				out.Text[layer] += 100 * x.Text[layer] / n
+			}
+		}
+		return nil
+	})
+	return out, ""
 }
 
 // The model of Figure 3: the decoder of LLaVA-1.5-7B.
@@ -168,7 +150,7 @@ const (
 )
 
 // decay makes Figure 3.
-func (mk *Maker) decay() (*table.Table, []chart.Panel) {
+func decay() (*table.Table, []chart.Panel) {
 	out := &table.Table{
 		Title: "Figure 3. " + figureTitles[3] + ". Computed: Eqs. 3 and 4 with s_n = 1 for " +
 			"LLaVA-1.5-7B, whose heads have 128 numbers and whose RoPE has base 10000.",
@@ -201,9 +183,9 @@ func (mk *Maker) decay() (*table.Table, []chart.Panel) {
 var tradeoffBudgets = []int{192, 128, 64, 32}
 
 // tradeoff makes Figure 4.
-func (mk *Maker) tradeoff(ctx context.Context, src *Source) (*table.Table, []chart.Panel, error) {
+func (d *draft) tradeoff() (*table.Table, []chart.Panel) {
 	columns := []column{{name: "GQA", key: "gqa"}, {name: "MMBench", key: "mmbench-en"}}
-	if src.Scenes {
+	if d.src.Scenes {
 		columns = []column{{name: "drawn scenes", key: bench.ScenesName}}
 	}
 	settings, names := []Setting{full}, []string{"all tokens"}
@@ -215,40 +197,33 @@ func (mk *Maker) tradeoff(ctx context.Context, src *Source) (*table.Table, []cha
 			names = append(names, map[bool]string{true: "HoloV", false: "HoloV + ours"}[plain])
 		}
 	}
-	out := &table.Table{Title: mk.figureTitle(4, src), Columns: []table.Column{
+	out := &table.Table{Title: d.figureTitle(4), Columns: []table.Column{
 		{Name: "method"}, {Name: "tokens"}, {Name: "ms a question", Decimals: 1},
 		{Name: "first token, ms", Decimals: 1}, {Name: "accuracy, %", Decimals: 1},
 	}}
-	m := &marks{}
 	var panels []chart.Panel
 	for _, c := range columns {
-		times, err := mk.timings(ctx, src, c.key, settings)
-		if err != nil {
-			return nil, nil, err
-		}
+		times := d.timings(c.key, settings)
 		panel := chart.Panel{Title: c.name, X: "ms a question", Y: "accuracy (%)"}
 		out.Rows = append(out.Rows, table.Row{c.name})
 		for i, s := range settings {
-			v, why, err := mk.figure(ctx, src, s, c)
-			if err != nil {
-				return nil, nil, err
-			}
+			v, why := d.figure(s, c)
 			tokens := any(s.NVis)
 			if i == 0 {
 				tokens = nil
 			}
 			x := times[i]
-			out.Rows = append(out.Rows, table.Row{names[i], tokens, m.cell(1000*x.Seconds, x.why),
-				m.cell(1000*x.FirstToken, x.why), m.cell(v, why)})
+			out.Rows = append(out.Rows, table.Row{names[i], tokens, d.cell(1000*x.Seconds, x.why),
+				d.cell(1000*x.FirstToken, x.why), d.cell(v, why)})
 			if x.why == "" && why == "" {
 				addPoint(&panel, names[i], 1000*x.Seconds, v)
 			}
 		}
 		panels = append(panels, panel)
 	}
-	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
+	out.Notes = append(d.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
 		"asked alone with its picture, settings in turns. %s", timed, noNumbers))
-	return mk.finish(out, nil, src), panels, nil
+	return d.finish(out), panels
 }
 
 // addPoint adds a point to the line with that name.

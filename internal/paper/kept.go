@@ -22,26 +22,27 @@ type measured struct {
 
 // picturesOf returns the first n different pictures of a benchmark, each with its first question,
 // or the reason why there are none.
-func (mk *Maker) picturesOf(src *Source, name string, n int) (*measured, string, error) {
+func (d *draft) picturesOf(name string, n int) (*measured, string) {
 	m := &measured{name: name}
-	if src.published {
+	if d.src.published {
 		m.questions = make([]*eval.Question, min(n, published[name].pictures))
-		return m, "", nil
+		return m, ""
 	}
-	b, why := src.Benchmark(name)
+	b, why := d.src.Benchmark(name)
 	if why != "" {
-		return nil, mk.miss(why), nil
+		return nil, d.miss(why)
 	}
-	mk.ran++
+	d.ran++
 	var err error
 	if m.questions, err = pictures(b, n); err != nil {
-		return nil, "", err
+		d.fail(err)
+		return nil, err.Error()
 	}
 	m.of = []any{b.Name, b.Split, b.Protocol}
 	for _, q := range m.questions {
 		m.of = append(m.of, q.Key, q.Text, q.Images[0].Name)
 	}
-	return m, "", nil
+	return m, ""
 }
 
 // pictures returns the first n different pictures of a benchmark, each with its first question.

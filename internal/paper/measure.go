@@ -30,27 +30,23 @@ type timing struct {
 
 // timings asks questions, each with its picture as if it were the only one, under all settings in
 // turns.
-func (mk *Maker) timings(ctx context.Context, src *Source, name string,
-	settings []Setting) ([]timing, error) {
-	p, why, err := mk.picturesOf(src, name, timed)
-	if err != nil {
-		return nil, err
-	}
+func (d *draft) timings(name string, settings []Setting) []timing {
+	p, why := d.picturesOf(name, timed)
 	out := make([]timing, len(settings))
 	how := make([]*restore.Reduction, len(settings))
 	var left time.Duration
 	for i, s := range settings {
 		if out[i].why = why; why == "" {
-			how[i], _, out[i].why = mk.resolve(s)
-			left += mk.take(len(p.questions), s)
+			how[i], _, out[i].why = d.resolve(s)
+			left += d.take(len(p.questions), s)
 		}
 	}
 	if why != "" {
-		return out, nil
+		return out
 	}
-	of := []any{mk.machine(), p.of, fmt.Sprint(settings)}
+	of := []any{d.machine(), p.of, fmt.Sprint(settings)}
 	medians := make([]timing, len(settings))
-	err = mk.kept("times", of, left, &medians, func() error {
+	d.measure("times", of, left, &medians, func() error {
 		taken := make([][]timing, len(settings))
 		for at := -1; at < len(p.questions); at++ { // -1 is a warm-up
 			q := p.questions[max(0, at)]
@@ -65,8 +61,8 @@ func (mk *Maker) timings(ctx context.Context, src *Source, name string,
 				if out[i].why != "" {
 					continue
 				}
-				x, err := mk.time(ctx, restore.Request{
-					Prompt: q.Text, System: mk.System, Pictures: []*restore.Picture{pic},
+				x, err := d.time(d.ctx, restore.Request{
+					Prompt: q.Text, System: d.System, Pictures: []*restore.Picture{pic},
 					Reduction: how[i], MaxTokens: answerTokens, NoCache: true,
 				})
 				if err != nil {
@@ -87,20 +83,18 @@ func (mk *Maker) timings(ctx context.Context, src *Source, name string,
 		}
 		return nil
 	})
-	if err == nil && len(medians) != len(out) {
-		err = fmt.Errorf("paper: %s: times of %d settings on record, want %d", mk.Records,
-			len(medians), len(out))
-	}
-	if err != nil {
-		return nil, err
+	if len(medians) != len(out) {
+		d.fail(fmt.Errorf("paper: %s: times of %d settings on record, want %d", d.Records,
+			len(medians), len(out)))
+		return out
 	}
 	for i := range medians {
 		medians[i].why = out[i].why
-		if mk.work != nil {
+		if d.work != nil {
 			medians[i].why = planned
 		}
 	}
-	return medians, nil
+	return medians
 }
 
 // time asks one question as if it were the only one.
@@ -149,14 +143,10 @@ func (mk *Maker) cacheMB(rows float64) float64 {
 }
 
 // latency makes Table 9.
-func (mk *Maker) latency(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
-	settings := t.settings()
-	name := src.main()
-	times, err := mk.timings(ctx, src, name, settings)
-	if err != nil {
-		return nil, err
-	}
-	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{
+func (d *draft) latency() *table.Table {
+	t, name, settings := d.t, d.src.main(), d.t.settings()
+	times := d.timings(name, settings)
+	out := &table.Table{Title: d.title(), Columns: []table.Column{
 		{Name: "method"},
 		{Name: "ms a question", Decimals: 1},
 		{Name: "total speed-up", Label: "faster", Decimals: 2}, paperColumn("total speed-up", 2),
@@ -168,41 +158,37 @@ func (mk *Maker) latency(ctx context.Context, t *printed, src *Source) (*table.T
 		{Name: "Δ, %", Decimals: 2, Signed: true},
 		{Name: "Δ, %, paper", Label: "paper", Decimals: 2, Signed: true},
 	}}
-	m := &marks{}
 	var whole float64
 	for i, s := range settings {
-		v, why, err := mk.figure(ctx, src, s, column{name: "GQA", key: name})
-		if err != nil {
-			return nil, err
-		}
+		v, why := d.figure(s, column{name: "GQA", key: name})
 		if i == 0 {
 			whole = v
 		}
 		x, all := times[i], times[0]
 		var ours [6]any
 		for k := range ours {
-			ours[k] = m.cell(0, x.why)
+			ours[k] = d.cell(0, x.why)
 		}
 		if x.why == "" {
 			ours = [6]any{1000 * x.Seconds, all.Seconds / x.Seconds, 1000 * x.FirstToken,
-				all.FirstToken / x.FirstToken, 1000 * x.Prefill, mk.cacheMB(x.Rows)}
+				all.FirstToken / x.FirstToken, 1000 * x.Prefill, d.cacheMB(x.Rows)}
 		}
 		var change any
 		if i > 0 && why == "" && whole > 0 {
 			change = 100 * (v - whole) / whole
 		}
 		out.Rows = append(out.Rows, table.Row{
-			mk.rowName(t, i),
+			d.rowName(t, i),
 			ours[0], ours[1], t.value(i, "Total Inference Speedup"),
 			ours[2], t.value(i, "Prefill Time"), ours[3], t.value(i, "Prefill Speedup"),
 			ours[4], ours[5],
-			m.cell(v, why), t.value(i, "Accuracy"), change, t.value(i, "Accuracy Δ"),
+			d.cell(v, why), t.value(i, "Accuracy"), change, t.value(i, "Accuracy Δ"),
 		})
 	}
-	out.Notes = append(m.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
+	out.Notes = append(d.notes(), fmt.Sprintf("Times are medians over up to %d questions, each "+
 		"asked alone with its picture, settings in turns; the paper's are of all of GQA on eight "+
 		"GPUs. Its prefill is compared with our first token, which includes the encoder.", timed))
-	return mk.finish(out, t, src), nil
+	return d.finish(out)
 }
 
 // main is the benchmark on which the paper measures times, attention and distances.
@@ -214,52 +200,52 @@ func (s *Source) main() string {
 }
 
 // distances makes Table 18.
-func (mk *Maker) distances(ctx context.Context, t *printed, src *Source) (*table.Table, error) {
-	out := &table.Table{Title: mk.title(t, src), Columns: []table.Column{{Name: "method"}}}
-	for _, c := range t.Columns[1:] {
+func (d *draft) distances() *table.Table {
+	columns := d.t.Columns[1:]
+	out := &table.Table{Title: d.title(), Columns: []table.Column{{Name: "method"}}}
+	for _, c := range columns {
 		out.Columns = append(out.Columns, table.Column{Name: c, Decimals: 4}, paperColumn(c, 4))
 	}
-	p, why, err := mk.picturesOf(src, src.main(), distanced)
-	if err != nil {
-		return nil, err
-	}
-	m := &marks{}
+	p, why := d.picturesOf(d.src.main(), distanced)
 	for i, base := range four {
 		row := table.Row{base}
 		for j, s := range reductions(base) {
-			var mean float64
-			_, how, whyNot := mk.resolve(s)
-			if why != "" {
-				whyNot = why
+			mean, whyNot := 0., why
+			if why == "" {
+				mean, whyNot = d.distance(p, s)
 			}
-			if whyNot == "" {
-				left := mk.take(len(p.questions), s)
-				err = mk.kept("distance", []any{p.of, s.key()}, left, &mean, func() error {
-					for _, q := range p.questions {
-						encoded, err := lab.Encode(ctx, mk.engine(), q.Images)
-						if err != nil {
-							return err
-						}
-						d, err := lab.Hausdorff(ctx, mk.engine(), encoded, how)
-						if err != nil {
-							return err
-						}
-						mean += d[0] / float64(len(p.questions))
-					}
-					return nil
-				})
-				if err != nil {
-					return nil, err
-				}
-			}
-			row = append(row, m.cell(mean, whyNot), t.value(i, t.Columns[1+j]))
+			row = append(row, d.cell(mean, whyNot), d.t.value(i, columns[j]))
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	out.Notes = m.notes()
+	out.Notes = d.notes()
 	if why == "" {
 		out.Notes = append(out.Notes,
 			fmt.Sprintf("Means over %d pictures; lower is better.", len(p.questions)))
 	}
-	return mk.finish(out, t, src), nil
+	return d.finish(out)
+}
+
+// distance is the mean distance of pictures under a setting.
+func (d *draft) distance(p *measured, s Setting) (mean float64, why string) {
+	_, how, why := d.resolve(s)
+	if why != "" {
+		return 0, why
+	}
+	left := d.take(len(p.questions), s)
+	d.measure("distance", []any{p.of, s.key()}, left, &mean, func() error {
+		for _, q := range p.questions {
+			encoded, err := lab.Encode(d.ctx, d.engine(), q.Images)
+			if err != nil {
+				return err
+			}
+			far, err := lab.Hausdorff(d.ctx, d.engine(), encoded, how)
+			if err != nil {
+				return err
+			}
+			mean += far[0] / float64(len(p.questions))
+		}
+		return nil
+	})
+	return mean, ""
 }

@@ -125,19 +125,20 @@ func (mk *Maker) Make(ctx context.Context, i Item, src *Source) (*Page, error) {
 	if i.Needs() != nil {
 		p.Data, p.Scenes = src.title(), src.Scenes
 	}
-	var err error
+	d := &draft{Maker: mk, ctx: ctx, src: src}
 	switch {
 	case !i.Figure:
-		p.Table, err = mk.table(ctx, i.Number, src)
+		d.t, d.err = tableOf(i.Number)
+		p.Table = d.table()
 	case i.Number == 3:
-		p.Table, p.Panels = mk.decay()
+		p.Table, p.Panels = decay()
 	case i.Number == 4:
-		p.Table, p.Panels, err = mk.tradeoff(ctx, src)
+		p.Table, p.Panels = d.tradeoff()
 	default:
-		p.Table, p.Panels, err = mk.attention(ctx, i.Number, src)
+		p.Table, p.Panels = d.attention(i.Number)
 	}
-	if err == nil && mk.work == nil && mk.ran == 0 && mk.first != "" {
-		err = errors.New(mk.first) // no cell has a value
+	if d.err == nil && mk.work == nil && mk.ran == 0 && mk.first != "" {
+		d.err = errors.New(mk.first) // no cell has a value
 	}
-	return p, err
+	return p, d.err
 }

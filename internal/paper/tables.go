@@ -1,7 +1,6 @@
 package paper
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -70,25 +69,21 @@ var mergePositions = []Setting{
 var gammas = []float64{0, 0.25, 0.5, 0.75, 1}
 
 // table makes a table of the paper.
-func (mk *Maker) table(ctx context.Context, number int, src *Source) (*table.Table, error) {
-	t, err := tableOf(number)
-	if err != nil {
-		return nil, err
-	}
-	switch number {
+func (d *draft) table() *table.Table {
+	switch d.t.Number {
 	case 8:
-		return mk.anchorCost(t)
+		return d.anchorCost()
 	case 9:
-		return mk.latency(ctx, t, src)
+		return d.latency()
 	case 18:
-		return mk.distances(ctx, t, src)
+		return d.distances()
 	case 20:
-		return mk.complexity(t)
+		return d.complexity()
 	}
-	if m, ok := t.matrix(); ok {
-		return mk.matrix(ctx, t, src, m)
+	if m, ok := d.t.matrix(); ok {
+		return d.matrix(m)
 	}
-	return mk.byBenchmark(ctx, t, src, t.settings())
+	return d.byBenchmark(d.t.settings())
 }
 
 // settings are the settings of a table's rows.
