@@ -76,57 +76,39 @@ func Names() (names []string) {
 	return names
 }
 
-// Title returns a benchmark's name in papers, "" for an unknown name.
-func Title(name string) string {
-	for _, d := range definitions {
-		if d.name == name {
-			return d.title
-		}
+// find returns the entry of a benchmark; ok is false for an unknown name.
+func find(name string) (d definition, ok bool) {
+	i := slices.IndexFunc(definitions, func(d definition) bool { return d.name == name })
+	if i < 0 {
+		return d, false
 	}
-	return ""
+	return definitions[i], true
 }
+
+// Title returns a benchmark's name in papers, "" for an unknown name.
+func Title(name string) string { d, _ := find(name); return d.title }
 
 // Splits lists the splits of a benchmark; the first is the default.
-func Splits(name string) []string {
-	for _, d := range definitions {
-		if d.name == name {
-			return d.splits
-		}
-	}
-	return nil
-}
+func Splits(name string) []string { d, _ := find(name); return d.splits }
 
 // Repositories lists the hub's repositories that hold a benchmark.
-func Repositories(name string) []string {
-	for _, d := range definitions {
-		if d.name == name {
-			return d.repos
-		}
-	}
-	return nil
-}
+func Repositories(name string) []string { d, _ := find(name); return d.repos }
 
 // Open opens a benchmark's data at path: the folder or a file of a data set of the hub, a
 // folder of the hub's cache, or a folder or question file of LLaVA's layout.
 func Open(name, path string, o Options) (*eval.Benchmark, error) {
-	i := slices.IndexFunc(definitions, func(d definition) bool { return d.name == name })
-	if i < 0 {
+	d, ok := find(name)
+	if !ok {
 		return nil, &errs.OptionError{
-			Name:  "benchmark",
-			Got:   name,
-			Want:  strings.Join(Names(), ", "),
-			Fault: errs.Unknown,
+			Name: "benchmark", Got: name, Want: strings.Join(Names(), ", "), Fault: errs.Unknown,
 		}
 	}
-	d := definitions[i]
 	if o.Protocol == "" {
 		o.Protocol = Paper
 	}
 	if !slices.Contains(Protocols, o.Protocol) {
 		return nil, &errs.OptionError{
-			Name: "protocol",
-			Got:  o.Protocol,
-			Want: strings.Join(Protocols, " or "),
+			Name: "protocol", Got: o.Protocol, Want: strings.Join(Protocols, " or "),
 		}
 	}
 	if o.Split == "" {
@@ -134,11 +116,8 @@ func Open(name, path string, o Options) (*eval.Benchmark, error) {
 	}
 	if !slices.Contains(d.splits, o.Split) {
 		return nil, &errs.OptionError{
-			Name:  "split",
-			Got:   o.Split,
-			Want:  strings.Join(d.splits, ", "),
-			Why:   "the splits of " + name,
-			Fault: errs.Unknown,
+			Name: "split", Got: o.Split, Want: strings.Join(d.splits, ", "),
+			Why: "the splits of " + name, Fault: errs.Unknown,
 		}
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -219,7 +198,7 @@ func (s *source) folder(file string, names ...string) string {
 }
 
 // hub opens a split of a data set from the hub.
-func (s *source) hub(split string, configs ...string) (*dataset.Parquet, error) {
+func (s *source) hub(split, config string) (*dataset.Parquet, error) {
 	shards, err := dataset.FindShards(s.path, s.repos...)
 	if err != nil {
 		return nil, err
@@ -232,7 +211,7 @@ func (s *source) hub(split string, configs ...string) (*dataset.Parquet, error) 
 		return nil, fmt.Errorf("%s: holds only the English questions, want %s", shards.Dir,
 			s.repos[0])
 	}
-	return shards.Open(split, configs...)
+	return shards.Open(split, config)
 }
 
 // inFolder returns a picture in a folder; name is its path in it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
 	"sync"
 
@@ -41,19 +40,17 @@ func openGQA(s *source) (*eval.Benchmark, error) {
 			return nil, err
 		}
 		dir := s.folder(file, "data/images", "images")
-		b.Questions = func() iter.Seq2[*eval.Question, error] {
-			return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
-				q.Key, q.Text = r.Text("question_id"), r.Text("text")
-				q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
-				if truth != nil {
-					t, ok := truth[q.Key.(string)]
-					if !ok {
-						r.Fail("question_id", "got %q, which has no annotation", q.Key)
-					}
-					q.Doc, q.Category = t.gqaTruth, t.category
+		b.Questions = number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+			q.Key, q.Text = r.Text("question_id"), r.Text("text")
+			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+			if truth != nil {
+				t, ok := truth[q.Key.(string)]
+				if !ok {
+					r.Fail("question_id", "got %q, which has no annotation", q.Key)
 				}
-			})
-		}
+				q.Doc, q.Category = t.gqaTruth, t.category
+			}
+		})
 		return b, nil
 	}
 	p, err := s.hub("testdev", "testdev_balanced_instructions")
@@ -62,18 +59,15 @@ func openGQA(s *source) (*eval.Benchmark, error) {
 	}
 	pictures := &gqaPictures{source: s}
 	b.Close = func() error { pictures.close(); return p.Close() }
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		rows := p.Scan(0, "", "id", "imageId", "question", "answer", "isBalanced", "types")
-		return number(rows, func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Text("id"), r.Text("question")+shortAnswer
-			q.Images = []eval.Image{pictures.image(r.Text("imageId"))}
-			t := gqaTruth{r.Text("answer"), r.Bool("isBalanced")}
-			q.Doc = t
-			if types, ok := r.Value("types").(map[string]any); ok {
-				q.Category, _ = types["structural"].(string)
-			}
-		})
-	}
+	rows := p.Scan("", "id", "imageId", "question", "answer", "isBalanced", "types")
+	b.Questions = number(rows, func(r *dataset.Row, q *eval.Question) {
+		q.Key, q.Text = r.Text("id"), r.Text("question")+shortAnswer
+		q.Images = []eval.Image{pictures.image(r.Text("imageId"))}
+		q.Doc = gqaTruth{r.Text("answer"), r.Bool("isBalanced")}
+		if types, ok := r.Value("types").(map[string]any); ok {
+			q.Category, _ = types["structural"].(string)
+		}
+	})
 	return b, nil
 }
 
@@ -93,22 +87,15 @@ func gqaAnnotations(s *source, file string) (map[string]gqaAnnotation, error) {
 		return nil, err
 	}
 	truth := map[string]gqaAnnotation{}
-	for m, err := range dataset.Object(path) {
-		if err != nil {
-			return nil, err
-		}
+	return truth, each(dataset.Object(path), func(m dataset.Member) {
 		t := gqaAnnotation{gqaTruth: gqaTruth{m.Text("answer"), m.Bool("isBalanced")}}
 		if m.Has("types") {
 			if types, ok := m.Value("types").(map[string]any); ok {
 				t.category, _ = types["structural"].(string)
 			}
 		}
-		if m.Err() != nil {
-			return nil, m.Err()
-		}
 		truth[m.Name] = t
-	}
-	return truth, nil
+	})
 }
 
 func scoreGQAPaper(q *eval.Question, answer string) eval.Score {
@@ -162,7 +149,7 @@ func (g *gqaPictures) image(id string) eval.Image {
 		if !ok {
 			return nil, fmt.Errorf("picture %q: not in testdev_balanced_images", id)
 		}
-		return inParquet(g.p, id, "image", row, 0).Open()
+		return inParquet(g.p, id, row, 0).Open()
 	}}
 }
 
@@ -172,14 +159,10 @@ func (g *gqaPictures) open() {
 	}
 	g.rows = map[string]int64{}
 	n := int64(0)
-	for r, err := range g.p.Scan(0, "", "id") {
-		if err != nil {
-			g.err = err
-			return
-		}
+	g.err = each(g.p.Scan("", "id"), func(r *dataset.Row) {
 		g.rows[r.Text("id")] = n
 		n++
-	}
+	})
 }
 
 func (g *gqaPictures) close() {

@@ -10,9 +10,32 @@ import (
 	"github.com/restore-vlm/restore/internal/dataset"
 )
 
-// inParquet returns a picture in a row of a data set: item i of a column with a picture or a list
-// of them.
-func inParquet(p *dataset.Parquet, name, column string, row int64, i int) eval.Image {
+// picture is picture i of a row, under a name.
+type picture func(name string, i int) eval.Image
+
+// fromHub completes b by the questions of a split of the data set on the hub. fill reads a row, of
+// which it needs some columns.
+func (s *source) fromHub(
+	b *eval.Benchmark, split, config string, need []string,
+	fill func(r *dataset.Row, q *eval.Question, at picture),
+) (*eval.Benchmark, error) {
+	p, err := s.hub(split, config)
+	if err != nil {
+		return nil, err
+	}
+	b.Close = p.Close
+	b.Questions = number(p.Scan("bytes", need...), func(r *dataset.Row, q *eval.Question) {
+		fill(r, q, func(name string, i int) eval.Image {
+			return inParquet(p, name, int64(q.ID), i)
+		})
+	})
+	return b, nil
+}
+
+// inParquet returns a picture in a row of a data set: item i of the column image, which has a
+// picture or a list of them.
+func inParquet(p *dataset.Parquet, name string, row int64, i int) eval.Image {
+	const column = "image"
 	return eval.Image{Name: name, At: p.At(column, row), Open: func() (io.ReadCloser, error) {
 		data, err := p.Picture(column, row, i)
 		if err != nil {

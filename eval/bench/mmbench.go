@@ -81,24 +81,22 @@ func openMMBench(s *source, lang string) (*eval.Benchmark, error) {
 		return nil, err
 	}
 	b.Close = closer
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(rows(), func(r *dataset.Row, q *eval.Question) {
-			row := s.mmbRow(r, lang)
-			q.Key, q.Doc, q.Category = row.index, row, row.category
-			q.Text = row.promptLMMS(lang, s.Split)
-			if s.paper() {
-				q.Text = row.promptPaper(r, lang)
-			}
-			q.Images = []eval.Image{image(r, q.ID, row)}
-		})
-	}
+	b.Questions = number(rows, func(r *dataset.Row, q *eval.Question) {
+		row := s.mmbRow(r, lang)
+		q.Key, q.Doc, q.Category = row.index, row, row.category
+		q.Text = row.promptLMMS(lang, s.Split)
+		if s.paper() {
+			q.Text = row.promptPaper(r, lang)
+		}
+		q.Images = []eval.Image{image(r, q.ID, row)}
+	})
 	return b, nil
 }
 
 // mmbRows opens LLaVA's table or the hub's files.
 func (s *source) mmbRows(
 	lang string,
-) (rows func() iter.Seq2[*dataset.Row, error], image func(*dataset.Row, int, *mmbRow) eval.Image,
+) (rows iter.Seq2[*dataset.Row, error], image func(*dataset.Row, int, *mmbRow) eval.Image,
 	closer func() error, err error) {
 	folders := []string{"mmbench", "mmbench_cn"}
 	patterns := []string{
@@ -127,16 +125,16 @@ func (s *source) mmbRows(
 				},
 			}
 		}
-		return func() iter.Seq2[*dataset.Row, error] { return dataset.Table(file) }, image, nil, nil
+		return dataset.Table(file), image, nil, nil
 	}
 	if !s.paper() || s.Split != "dev" { // the paper's set has one split
 		slices.Reverse(s.repos)
 	}
-	split, configs := s.Split, []string{lang}
+	split, config := s.Split, lang
 	if s.Split == "cc" {
-		split, configs = "test", []string{"cc"}
+		split, config = "test", "cc"
 	}
-	p, err := s.hub(split, configs...)
+	p, err := s.hub(split, config)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -155,11 +153,9 @@ func (s *source) mmbRows(
 		need = append(need, "answer")
 	}
 	image = func(_ *dataset.Row, id int, row *mmbRow) eval.Image {
-		return inParquet(p, fmt.Sprint(row.index%rotation), "image", int64(id), 0)
+		return inParquet(p, fmt.Sprint(row.index%rotation), int64(id), 0)
 	}
-	return func() iter.Seq2[*dataset.Row, error] {
-		return p.Scan(0, "", need...)
-	}, image, p.Close, nil
+	return p.Scan("", need...), image, p.Close, nil
 }
 
 // mmbRow reads the cells of a row.
@@ -260,7 +256,7 @@ type mmbGroup struct {
 
 // mmbGroups sorts questions by index and groups their rotations. It drops rotations without a first
 // one.
-func mmbGroups(all []*eval.Scored) []*mmbGroup {
+func mmbGroups(all []*eval.Scored) ([]*mmbGroup, error) {
 	sorted := slices.Clone(all)
 	index := func(x *eval.Scored) int64 { return x.Question.Doc.(*mmbRow).index }
 	slices.SortStableFunc(sorted, func(a, b *eval.Scored) int { return int(index(a) - index(b)) })
@@ -277,14 +273,17 @@ func mmbGroups(all []*eval.Scored) []*mmbGroup {
 			g.rows = append(g.rows, x)
 		}
 	}
-	return groups
+	if len(groups) == 0 {
+		return nil, errors.New("no question without a rotation: want indices below 1000000")
+	}
+	return groups, nil
 }
 
 // metricsMMBPaper computes the circular score in percent.
 func metricsMMBPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
-	groups := mmbGroups(all)
-	if len(groups) == 0 {
-		return nil, errors.New("no question without a rotation: want indices below 1000000")
+	groups, err := mmbGroups(all)
+	if err != nil {
+		return nil, err
 	}
 	right := 0.0
 	for _, g := range groups {
@@ -298,9 +297,9 @@ func metricsMMBPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error
 // metricsMMBLMMS computes lmms-eval's gpt_eval_score. A wrong letter decides a group immediately.
 // Then the judge, or the last resort without one, reads answers that the rules could not read.
 func metricsMMBLMMS(ctx context.Context, all []*eval.Scored, judge Judge) (eval.Metrics, error) {
-	groups := mmbGroups(all)
-	if len(groups) == 0 {
-		return nil, errors.New("no question without a rotation: want indices below 1000000")
+	groups, err := mmbGroups(all)
+	if err != nil {
+		return nil, err
 	}
 	random := newTwister(2680)
 	hits := 0.0

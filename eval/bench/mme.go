@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -68,37 +67,31 @@ func openMME(s *source) (*eval.Benchmark, error) {
 	if file := s.question([]string{"MME"}, "llava_mme.jsonl"); file != "" {
 		return b, mmeLines(s, b, file)
 	}
-	p, err := s.hub("test")
-	if err != nil {
-		return nil, err
-	}
-	b.Close = p.Close
 	need := []string{"question_id", "question", "category"}
 	if !s.Prompts {
 		need = append(need, "answer")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "", need...), func(r *dataset.Row, q *eval.Question) {
-			id := r.Text("question_id")
-			q.Key, q.Category = id, r.Text("category")
-			if s.paper() {
-				q.Text = mmeQuestion(r.Text("question"))
-			} else {
-				q.Text = strings.ReplaceAll(pytext.Strip(r.Text("question")), " "+mmeSentence, "")
+	return s.fromHub(b, "test", dataset.DefaultConfig, need, func(
+		r *dataset.Row, q *eval.Question, at picture,
+	) {
+		id := r.Text("question_id")
+		q.Key, q.Category = id, r.Text("category")
+		if s.paper() {
+			q.Text = mmeQuestion(r.Text("question"))
+		} else {
+			q.Text = strings.ReplaceAll(pytext.Strip(r.Text("question")), " "+mmeSentence, "")
+		}
+		q.Text += shortAnswer
+		q.Images = []eval.Image{at(id, 0)}
+		checkMMECategory(r, q.Category)
+		if !s.Prompts {
+			truth := strings.ReplaceAll(pytext.Strip(pytext.Lower(r.Text("answer"))), ".", "")
+			if r.Err() == nil && truth != "yes" && truth != "no" {
+				r.Fail("answer", "got %q, want Yes or No", r.Text("answer"))
 			}
-			q.Text += shortAnswer
-			q.Images = []eval.Image{inParquet(p, id, "image", int64(q.ID), 0)}
-			checkMMECategory(r, q.Category)
-			if !s.Prompts {
-				truth := strings.ReplaceAll(pytext.Strip(pytext.Lower(r.Text("answer"))), ".", "")
-				if r.Err() == nil && truth != "yes" && truth != "no" {
-					r.Fail("answer", "got %q, want Yes or No", r.Text("answer"))
-				}
-				q.Doc = mmeTruth{truth, id}
-			}
-		})
-	}
-	return b, nil
+			q.Doc = mmeTruth{truth, id}
+		}
+	})
 }
 
 func checkMMECategory(r *dataset.Row, category string) {
@@ -127,26 +120,24 @@ func mmeLines(s *source, b *eval.Benchmark, file string) error {
 			return err
 		}
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
-			id := r.Text("question_id")
-			q.Key, q.Text = id, r.Text("text")
-			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
-			q.Category, _, _ = strings.Cut(id, "/")
-			checkMMECategory(r, q.Category)
-			if s.Prompts {
-				return
-			}
-			stem, _, _ := strings.Cut(path.Base(id), ".")
-			question := mmeQuestion(strings.ReplaceAll(q.Text, strings.TrimPrefix(shortAnswer,
-				"\n"), ""))
-			answer, ok := truth[[3]string{q.Category, stem, question}]
-			if !ok {
-				r.Fail("text", "question %q is not in %s of %s", question, stem+".txt", dir)
-			}
-			q.Doc = mmeTruth{answer, id}
-		})
-	}
+	b.Questions = number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+		id := r.Text("question_id")
+		q.Key, q.Text = id, r.Text("text")
+		q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+		q.Category, _, _ = strings.Cut(id, "/")
+		checkMMECategory(r, q.Category)
+		if s.Prompts {
+			return
+		}
+		stem, _, _ := strings.Cut(path.Base(id), ".")
+		question := mmeQuestion(strings.ReplaceAll(q.Text, strings.TrimPrefix(shortAnswer,
+			"\n"), ""))
+		answer, ok := truth[[3]string{q.Category, stem, question}]
+		if !ok {
+			r.Fail("text", "question %q is not in %s of %s", question, stem+".txt", dir)
+		}
+		q.Doc = mmeTruth{answer, id}
+	})
 	return nil
 }
 

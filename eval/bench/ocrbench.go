@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"strings"
 
@@ -77,32 +76,24 @@ func openOCR(s *source) (*eval.Benchmark, error) {
 	}
 	if file := s.question([]string{"ocrbench", "OCRBench"}, "OCRBench.json"); file != "" {
 		dir := s.folder(file, "data", "OCRBench_Images", "images")
-		b.Questions = func() iter.Seq2[*eval.Question, error] {
-			return number(dataset.Array(file, ""), func(r *dataset.Row, q *eval.Question) {
-				q.Key = r.Key("id")
-				q.Images = []eval.Image{inFolder(dir, r.Text("image_path"))}
-				read(r, q, "dataset_name", "type", "answers")
-			})
-		}
+		b.Questions = number(dataset.Array(file, ""), func(r *dataset.Row, q *eval.Question) {
+			q.Key = r.Key("id")
+			q.Images = []eval.Image{inFolder(dir, r.Text("image_path"))}
+			read(r, q, "dataset_name", "type", "answers")
+		})
 		return b, nil
 	}
-	p, err := s.hub("test")
-	if err != nil {
-		return nil, err
-	}
-	b.Close = p.Close
 	need := []string{"dataset", "question", "question_type"}
 	if !s.Prompts {
 		need = append(need, "answer")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "", need...), func(r *dataset.Row, q *eval.Question) {
-			q.Key = int64(q.ID)
-			q.Images = []eval.Image{inParquet(p, pictureAt(r), "image", int64(q.ID), 0)}
-			read(r, q, "dataset", "question_type", "answer")
-		})
-	}
-	return b, nil
+	return s.fromHub(b, "test", dataset.DefaultConfig, need, func(
+		r *dataset.Row, q *eval.Question, at picture,
+	) {
+		q.Key = int64(q.ID)
+		q.Images = []eval.Image{at(pictureAt(r), 0)}
+		read(r, q, "dataset", "question_type", "answer")
+	})
 }
 
 // scoreOCR looks for a true answer in the model's answer. fold is applied to both if case does not
@@ -139,19 +130,11 @@ func plainWidth(s string) string {
 }
 
 func metricsOCRPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
-	sum := 0.0
-	for _, x := range all {
-		sum += x.Points
-	}
-	return eval.Metrics{{Name: "total", Value: sum}}, nil
+	return eval.Metrics{{Name: "total", Value: total(all)}}, nil
 }
 
 func metricsOCRLMMS(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
-	sum := 0.0
-	for _, x := range all {
-		sum += x.Points
-	}
-	m := eval.Metrics{{Name: "ocrbench_accuracy", Value: sum / 1000}}
+	m := eval.Metrics{{Name: "ocrbench_accuracy", Value: total(all) / 1000}}
 	if len(all) > 1 {
 		m = append(m, eval.Metric{Name: "ocrbench_accuracy_stderr_clt", Value: standardError(all)})
 	}

@@ -39,30 +39,22 @@ func openPOPE(s *source) (*eval.Benchmark, error) {
 	if s.Split != "test" {
 		config = "Full"
 	}
-	p, err := s.hub(s.Split, config)
-	if err != nil {
-		return nil, err
-	}
-	b.Close = p.Close
 	need := []string{"question_id", "question", "category", "image_source"}
 	if !s.Prompts {
 		need = append(need, "answer")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "", need...), func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Key("question_id"), r.Text("question")
-			if !s.paper() {
-				q.Text = pytext.Strip(q.Text)
-			}
-			q.Text += shortAnswer
-			q.Images = []eval.Image{inParquet(p, r.Text("image_source"), "image", int64(q.ID), 0)}
-			q.Category = r.Text("category")
-			if !s.Prompts {
-				q.Doc = yesNo(r, "answer")
-			}
-		})
-	}
-	return b, nil
+	return s.fromHub(b, s.Split, config, need, func(r *dataset.Row, q *eval.Question, at picture) {
+		q.Key, q.Text = r.Key("question_id"), r.Text("question")
+		if !s.paper() {
+			q.Text = pytext.Strip(q.Text)
+		}
+		q.Text += shortAnswer
+		q.Images = []eval.Image{at(r.Text("image_source"), 0)}
+		q.Category = r.Text("category")
+		if !s.Prompts {
+			q.Doc = yesNo(r, "answer")
+		}
+	})
 }
 
 // popeLabel is the label of a question in POPE's own files, which have those of each kind in order.
@@ -77,10 +69,7 @@ func popeLabels(file string) (map[string][]popeLabel, error) {
 		if err != nil {
 			return nil, err
 		}
-		for r, err := range dataset.Lines(path) {
-			if err != nil {
-				return nil, err
-			}
+		err = each(dataset.Lines(path), func(r *dataset.Row) {
 			l := popeLabel{label: "yes"}
 			if r.Text("label") == "no" {
 				l.label = "no"
@@ -88,10 +77,10 @@ func popeLabels(file string) (map[string][]popeLabel, error) {
 			if r.Has("image") {
 				l.image = r.Text("image")
 			}
-			if r.Err() != nil {
-				return nil, r.Err()
-			}
 			labels[kind] = append(labels[kind], l)
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return labels, nil
@@ -147,7 +136,7 @@ func popeLines(s *source, b *eval.Benchmark, file string) (err error) {
 					"commit e3e39262", image, n, l.image)
 			}
 			q.Doc = l.label
-		})
+		})()
 	}
 	return nil
 }

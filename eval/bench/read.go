@@ -12,10 +12,9 @@ import (
 // number turns rows into questions numbered by row. fill reads a row; an error in a row ends the
 // list.
 func number(
-	rows iter.Seq2[*dataset.Row, error],
-	fill func(*dataset.Row, *eval.Question),
-) iter.Seq2[*eval.Question, error] {
-	return func(yield func(*eval.Question, error) bool) {
+	rows iter.Seq2[*dataset.Row, error], fill func(*dataset.Row, *eval.Question),
+) func() iter.Seq2[*eval.Question, error] {
+	questions := func(yield func(*eval.Question, error) bool) {
 		n := 0
 		for r, err := range rows {
 			q := &eval.Question{ID: n}
@@ -29,6 +28,20 @@ func number(
 			n++
 		}
 	}
+	return func() iter.Seq2[*eval.Question, error] { return questions }
+}
+
+// each reads rows to their end. It returns the first error, also of a row.
+func each[R interface{ Err() error }](rows iter.Seq2[R, error], read func(R)) error {
+	for r, err := range rows {
+		if err != nil {
+			return err
+		}
+		if read(r); r.Err() != nil {
+			return r.Err()
+		}
+	}
+	return nil
 }
 
 // meanMatch is lmms-eval's exact_match: the mean of the points, with its two standard errors.
@@ -39,6 +52,14 @@ func meanMatch(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
 			eval.Metric{Name: "exact_match_stderr_clt", Value: standardError(all)})
 	}
 	return m, nil
+}
+
+// total is the sum of the points.
+func total(all []*eval.Scored) (sum float64) {
+	for _, x := range all {
+		sum += x.Points
+	}
+	return sum
 }
 
 // standardError is the standard error of the points' mean: the sample's standard deviation over the

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"iter"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -36,10 +35,7 @@ type sciTruth struct {
 
 func openScienceQA(s *source) (*eval.Benchmark, error) {
 	b := &eval.Benchmark{
-		MaxTokens: 1024,
-		Score:     scoreSciPaper,
-		Metrics:   metricsSciPaper,
-		Optional:  true,
+		MaxTokens: 1024, Score: scoreSciPaper, Metrics: metricsSciPaper, Optional: true,
 	}
 	if !s.paper() {
 		b.MaxTokens, b.Score, b.Metrics, b.Optional = 16, scoreSciLMMS, meanMatch, false
@@ -51,38 +47,30 @@ func openScienceQA(s *source) (*eval.Benchmark, error) {
 	if s.Split == "full" {
 		config = "ScienceQA-FULL"
 	}
-	p, err := s.hub("test", config)
-	if err != nil {
-		return nil, err
-	}
-	b.Close = p.Close
 	need := []string{"image", "question", "choices", "hint"}
 	if !s.Prompts {
 		need = append(need, "answer")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "bytes", need...), func(r *dataset.Row, q *eval.Question) {
-			q.Key = int64(q.ID)
-			choices := r.Texts("choices")
-			hint, hasHint := r.Optional("hint")
-			if s.paper() {
-				q.Text = pytext.Strip(sciText(hint, r.Text("question"), choices))
-			} else {
-				if !hasHint { // the harness prints the null
-					q.Text = "None"
-				}
-				q.Text += sciText(hint, r.Text("question"), choices)
+	return s.fromHub(b, "test", config, need, func(r *dataset.Row, q *eval.Question, at picture) {
+		q.Key = int64(q.ID)
+		choices := r.Texts("choices")
+		hint, hasHint := r.Optional("hint")
+		if s.paper() {
+			q.Text = pytext.Strip(sciText(hint, r.Text("question"), choices))
+		} else {
+			if !hasHint { // the harness prints the null
+				q.Text = "None"
 			}
-			q.Text += letterAnswer
-			for i := range pictures(r, "image") {
-				q.Images = append(q.Images, inParquet(p, pictureAt(r), "image", int64(q.ID), i))
-			}
-			if !s.Prompts {
-				q.Doc = sciAnswer(r, r.Int("answer"), choices, len(q.Images) > 0)
-			}
-		})
-	}
-	return b, nil
+			q.Text += sciText(hint, r.Text("question"), choices)
+		}
+		q.Text += letterAnswer
+		for i := range pictures(r, "image") {
+			q.Images = append(q.Images, at(pictureAt(r), i))
+		}
+		if !s.Prompts {
+			q.Doc = sciAnswer(r, r.Int("answer"), choices, len(q.Images) > 0)
+		}
+	})
 }
 
 func sciAnswer(r *dataset.Row, answer int64, choices []string, image bool) sciTruth {
@@ -112,59 +100,55 @@ func sciText(hint, question string, choices []string) string {
 func sciLLaVA(s *source, b *eval.Benchmark, file string) error {
 	problems := map[string]*dataset.Row{}
 	if path, err := nextTo(file, "problems.json"); err == nil {
-		for m, err := range dataset.Object(path) {
-			if err != nil {
-				return err
-			}
-			problems[m.Name] = m.Row
+		err = each(dataset.Object(path), func(m dataset.Member) { problems[m.Name] = m.Row })
+		if err != nil {
+			return err
 		}
 	} else if !s.Prompts || !s.paper() {
 		return err
 	}
 	dir := s.folder(file, "images/test", "images")
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		rows := func(yield func(*dataset.Row, error) bool) {
-			for r, err := range dataset.Array(file, "") {
-				if err == nil && s.Split == "img" && !r.Has("image") {
-					continue
-				}
-				if !yield(r, err) {
-					return
-				}
+	rows := func(yield func(*dataset.Row, error) bool) {
+		for r, err := range dataset.Array(file, "") {
+			if err == nil && s.Split == "img" && !r.Has("image") {
+				continue
+			}
+			if !yield(r, err) {
+				return
 			}
 		}
-		return number(rows, func(r *dataset.Row, q *eval.Question) {
-			id := r.Key("id")
-			q.Key = id
-			turns := r.List("conversations")
-			if len(turns) == 0 {
-				r.Fail("conversations", "got none, want the question")
-				return
-			}
-			text := strings.ReplaceAll(turns[0].Text("value"), "<image>", "")
-			q.Text = pytext.Strip(text) + letterAnswer
-			r.Take(turns[:1])
-			if r.Has("image") {
-				q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
-			}
-			p := problems[fmt.Sprint(id)]
-			if p == nil {
-				if !s.Prompts || !s.paper() {
-					r.Fail("id", "got %q, which is not in problems.json", fmt.Sprint(id))
-				}
-				return
-			}
-			choices := p.Texts("choices")
-			if !s.paper() {
-				hint, _ := p.Optional("hint")
-				q.Text = sciText(hint, p.Text("question"), choices) + letterAnswer
-			}
-			if !s.Prompts {
-				q.Doc = sciAnswer(p, p.Int("answer"), choices, r.Has("image"))
-			}
-			r.Take([]*dataset.Row{p})
-		})
 	}
+	b.Questions = number(rows, func(r *dataset.Row, q *eval.Question) {
+		id := r.Key("id")
+		q.Key = id
+		turns := r.List("conversations")
+		if len(turns) == 0 {
+			r.Fail("conversations", "got none, want the question")
+			return
+		}
+		text := strings.ReplaceAll(turns[0].Text("value"), "<image>", "")
+		q.Text = pytext.Strip(text) + letterAnswer
+		r.Take(turns[:1])
+		if r.Has("image") {
+			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+		}
+		p := problems[fmt.Sprint(id)]
+		if p == nil {
+			if !s.Prompts || !s.paper() {
+				r.Fail("id", "got %q, which is not in problems.json", fmt.Sprint(id))
+			}
+			return
+		}
+		choices := p.Texts("choices")
+		if !s.paper() {
+			hint, _ := p.Optional("hint")
+			q.Text = sciText(hint, p.Text("question"), choices) + letterAnswer
+		}
+		if !s.Prompts {
+			q.Doc = sciAnswer(p, p.Int("answer"), choices, r.Has("image"))
+		}
+		r.Take([]*dataset.Row{p})
+	})
 	return nil
 }
 

@@ -34,10 +34,7 @@ type seedTruth struct {
 
 func openSEED(s *source) (*eval.Benchmark, error) {
 	b := &eval.Benchmark{
-		MaxTokens:  128,
-		Score:      scoreSEEDPaper,
-		Metrics:    metricsSEEDPaper,
-		Optional:   true,
+		MaxTokens: 128, Score: scoreSEEDPaper, Metrics: metricsSEEDPaper, Optional: true,
 		Submission: &eval.Submission{Ext: ".jsonl", Write: writeSEED},
 	}
 	if !s.paper() {
@@ -47,41 +44,28 @@ func openSEED(s *source) (*eval.Benchmark, error) {
 	if file := s.question([]string{"seed_bench"}, "llava-seed-bench.jsonl"); file != "" {
 		return b, seedLines(s, b, file)
 	}
-	p, err := s.hub("test")
-	if err != nil {
-		return nil, err
-	}
-	b.Close = p.Close
 	need := []string{
-		"question_id",
-		"question",
-		"choice_a",
-		"choice_b",
-		"choice_c",
-		"choice_d",
-		"image",
+		"question_id", "question", "choice_a", "choice_b", "choice_c", "choice_d", "image",
 	}
 	if !s.Prompts {
 		need = append(need, "answer", "data_type")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "bytes", need...), func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Key("question_id"), seedText(r)
-			n := pictures(r, "image")
-			for i := range n {
-				q.Images = append(q.Images,
-					inParquet(p, fmt.Sprintf("%s:%d", pictureAt(r), i), "image", int64(q.ID), i))
-			}
-			if s.paper() && n > 1 {
-				q.Images = q.Images[(n-1)/2 : (n+1)/2]
-			}
-			if !s.Prompts {
-				q.Doc = seedAnswer(r)
-				q.Category = q.Doc.(seedTruth).kind
-			}
-		})
-	}
-	return b, nil
+	return s.fromHub(b, "test", dataset.DefaultConfig, need, func(
+		r *dataset.Row, q *eval.Question, at picture,
+	) {
+		q.Key, q.Text = r.Key("question_id"), seedText(r)
+		n := pictures(r, "image")
+		for i := range n {
+			q.Images = append(q.Images, at(fmt.Sprintf("%s:%d", pictureAt(r), i), i))
+		}
+		if s.paper() && n > 1 {
+			q.Images = q.Images[(n-1)/2 : (n+1)/2]
+		}
+		if !s.Prompts {
+			q.Doc = seedAnswer(r)
+			q.Category = q.Doc.(seedTruth).kind
+		}
+	})
 }
 
 func seedText(r *dataset.Row) string {
@@ -108,15 +92,12 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 	truth := map[string][]*dataset.Row{}
 	path, err := nextTo(file, "SEED-Bench.json")
 	if err == nil {
-		for r, err := range dataset.Array(path, "questions") {
-			if err != nil {
-				return err
-			}
+		err = each(dataset.Array(path, "questions"), func(r *dataset.Row) {
 			id := seedID(r)
 			truth[id] = append(truth[id], r)
-			if r.Err() != nil {
-				return r.Err()
-			}
+		})
+		if err != nil {
+			return err
 		}
 	} else if !s.Prompts || !s.paper() {
 		return err
@@ -148,7 +129,7 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 				q.Doc = seedAnswer(a)
 			}
 			r.Take([]*dataset.Row{a})
-		})
+		})()
 	}
 	if s.paper() && !s.Prompts {
 		b.Metrics = func(ctx context.Context, all []*eval.Scored) (eval.Metrics, error) {

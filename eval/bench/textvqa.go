@@ -1,10 +1,6 @@
 package bench
 
 import (
-	"context"
-	"encoding/json"
-	"io"
-	"iter"
 	"strings"
 
 	"github.com/restore-vlm/restore/eval"
@@ -27,7 +23,7 @@ var textvqa = definition{
 const ocrTokens = "Reference OCR token: "
 
 func openTextVQA(s *source) (*eval.Benchmark, error) {
-	b := &eval.Benchmark{MaxTokens: 128, Score: scoreTextVQA(sumMean), Metrics: metricsTextVQAPaper}
+	b := &eval.Benchmark{MaxTokens: 128, Score: scoreTextVQA(sumMean)}
 	if !s.paper() {
 		b.MaxTokens, b.Score, b.Metrics = 1024, scoreTextVQA(exactMean), meanMatch
 	}
@@ -35,16 +31,11 @@ func openTextVQA(s *source) (*eval.Benchmark, error) {
 		b.Score = func(_ *eval.Question, answer string) eval.Score {
 			return eval.Score{Parsed: normalVQA(answer)}
 		}
-		b.Submission = &eval.Submission{Ext: ".json", Only: true, Write: writeTextVQA}
+		b.Submission = &eval.Submission{Ext: ".json", Only: true, Write: uploads(parsedOf)}
 	} else if file := s.question([]string{"textvqa"},
 		"llava_textvqa_val_v051_ocr.jsonl"); file != "" {
 		return b, textvqaLines(s, b, file)
 	}
-	p, err := s.hub(s.Split)
-	if err != nil {
-		return nil, err
-	}
-	b.Close = p.Close
 	truth := s.Split == "validation" && !s.Prompts
 	need := []string{"question_id", "image_id", "question"}
 	if s.paper() {
@@ -53,20 +44,19 @@ func openTextVQA(s *source) (*eval.Benchmark, error) {
 	if truth {
 		need = append(need, "answers")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "", need...), func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Int("question_id"), pytext.Capitalize(r.Text("question"))
-			if s.paper() {
-				q.Text += "\n" + ocrTokens + strings.Join(r.Texts("ocr_tokens"), ", ")
-			}
-			q.Text += shortAnswer
-			q.Images = []eval.Image{inParquet(p, r.Text("image_id"), "image", int64(q.ID), 0)}
-			if truth {
-				q.Doc = tenHumans(r)
-			}
-		})
-	}
-	return b, nil
+	return s.fromHub(b, s.Split, dataset.DefaultConfig, need, func(
+		r *dataset.Row, q *eval.Question, at picture,
+	) {
+		q.Key, q.Text = r.Int("question_id"), pytext.Capitalize(r.Text("question"))
+		if s.paper() {
+			q.Text += "\n" + ocrTokens + strings.Join(r.Texts("ocr_tokens"), ", ")
+		}
+		q.Text += shortAnswer
+		q.Images = []eval.Image{at(r.Text("image_id"), 0)}
+		if truth {
+			q.Doc = tenHumans(r)
+		}
+	})
 }
 
 // textvqaLines reads LLaVA's question file. A question is matched with its annotation by the
@@ -79,41 +69,34 @@ func textvqaLines(s *source, b *eval.Benchmark, file string) error {
 		if err != nil {
 			return err
 		}
-		for r, err := range dataset.Array(path, "data") {
-			if err != nil {
-				return err
-			}
-			k := key{r.Text("image_id"), pytext.Lower(r.Text("question"))}
-			humans := tenHumans(r)
-			if r.Err() != nil {
-				return r.Err()
-			}
-			truth[k] = humans
+		err = each(dataset.Array(path, "data"), func(r *dataset.Row) {
+			truth[key{r.Text("image_id"), pytext.Lower(r.Text("question"))}] = tenHumans(r)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	dir := s.folder(file, "train_images", "images")
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Text("question_id"), r.Text("text")
-			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
-			question, ok := textvqaQuestion(q.Text)
-			if !ok {
-				r.Fail("text", "no question, want two lines, or three with %q", ocrTokens)
-				return
-			}
-			if !s.paper() {
-				q.Text = pytext.Capitalize(question) + shortAnswer
-			}
-			if s.Prompts {
-				return
-			}
-			humans, ok := truth[key{r.Text("question_id"), pytext.Lower(question)}]
-			if !ok {
-				r.Fail("question_id", "picture %q with this question has no annotation", q.Key)
-			}
-			q.Doc = humans
-		})
-	}
+	b.Questions = number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+		q.Key, q.Text = r.Text("question_id"), r.Text("text")
+		q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+		question, ok := textvqaQuestion(q.Text)
+		if !ok {
+			r.Fail("text", "no question, want two lines, or three with %q", ocrTokens)
+			return
+		}
+		if !s.paper() {
+			q.Text = pytext.Capitalize(question) + shortAnswer
+		}
+		if s.Prompts {
+			return
+		}
+		humans, ok := truth[key{r.Text("question_id"), pytext.Lower(question)}]
+		if !ok {
+			r.Fail("question_id", "picture %q with this question has no annotation", q.Key)
+		}
+		q.Doc = humans
+	})
 	return nil
 }
 
@@ -157,15 +140,5 @@ func scoreTextVQA(mean func([]float64) float64) func(*eval.Question, string) eva
 	}
 }
 
-func metricsTextVQAPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
-	return eval.Metrics{{Name: "accuracy", Value: 100 * eval.Mean(all)}}, nil
-}
-
-// writeTextVQA writes the normalised answers.
-func writeTextVQA(w io.Writer, all []*eval.Scored) error {
-	out := make([]upload, len(all))
-	for i, x := range all {
-		out[i] = upload{x.Question.Key, x.Parsed}
-	}
-	return json.NewEncoder(w).Encode(out)
-}
+// parsedOf is the normalised answer.
+func parsedOf(x *eval.Scored) string { return x.Parsed }

@@ -36,7 +36,7 @@ func openVQAv2(s *source) (*eval.Benchmark, error) {
 		b.Score = func(_ *eval.Question, answer string) eval.Score {
 			return eval.Score{Parsed: pytext.Strip(answer)}
 		}
-		b.Submission = &eval.Submission{Ext: ".json", Only: true, Write: writeVQALMMS}
+		b.Submission = &eval.Submission{Ext: ".json", Only: true, Write: uploads(saidOf)}
 	}
 	name := map[string]string{
 		"testdev":    "llava_vqav2_mscoco_test-dev2015.jsonl",
@@ -46,7 +46,7 @@ func openVQAv2(s *source) (*eval.Benchmark, error) {
 	file := s.question([]string{"vqav2"}, name)
 	switch {
 	case file == "":
-		return b, vqaHub(s, b)
+		return vqaHub(s, b)
 	case s.Split == "validation":
 		return b, vqaValidation(s, b, file)
 	}
@@ -57,72 +57,48 @@ func openVQAv2(s *source) (*eval.Benchmark, error) {
 // vqaQuestions reads LLaVA's question file.
 func vqaQuestions(s *source, b *eval.Benchmark, file string) {
 	dir := s.folder(file, "test2015")
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Int("question_id"), r.Text("text")
-			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
-		})
-	}
+	b.Questions = number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+		q.Key, q.Text = r.Int("question_id"), r.Text("text")
+		q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
+	})
 	if s.paper() {
 		b.Submission.Write = func(w io.Writer, all []*eval.Scored) error {
 			path, err := nextTo(file, "llava_vqav2_mscoco_test2015.jsonl")
 			if err != nil {
 				return err
 			}
-			return writeVQAPaper(w, all, questionIDs(dataset.Lines(path)))
+			return writeVQAPaper(w, all, dataset.Lines(path))
 		}
 	}
 }
 
 // vqaHub reads the data set of the hub.
-func vqaHub(s *source, b *eval.Benchmark) error {
-	p, err := s.hub(s.Split)
-	if err != nil {
-		return err
-	}
-	b.Close = p.Close
+func vqaHub(s *source, b *eval.Benchmark) (*eval.Benchmark, error) {
 	truth := s.Split == "validation" && !s.Prompts
 	need := []string{"question_id", "image_id", "question"}
 	if truth {
 		need = append(need, "answers", "question_type", "answer_type")
 	}
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(p.Scan(0, "", need...), func(r *dataset.Row, q *eval.Question) {
-			q.Key, q.Text = r.Int("question_id"), r.Text("question")+shortAnswer
-			name := strconv.FormatInt(r.Int("image_id"), 10)
-			q.Images = []eval.Image{inParquet(p, name, "image", int64(q.ID), 0)}
-			if truth {
-				q.Category, _ = r.Optional("answer_type")
-				q.Doc = vqaHumans(r)
-			}
-		})
-	}
 	if s.paper() && s.Split != "validation" {
 		b.Submission.Write = func(w io.Writer, all []*eval.Scored) error {
-			test, err := s.hub("test")
+			test, err := s.hub("test", dataset.DefaultConfig)
 			if err != nil {
 				return err
 			}
 			defer test.Close()
-			return writeVQAPaper(w, all, questionIDs(test.Scan(0, "", "question_id")))
+			return writeVQAPaper(w, all, test.Scan("", "question_id"))
 		}
 	}
-	return nil
-}
-
-// questionIDs are the ids of the questions in rows.
-func questionIDs(rows iter.Seq2[*dataset.Row, error]) iter.Seq2[int64, error] {
-	return func(yield func(int64, error) bool) {
-		for r, err := range rows {
-			var id int64
-			if err == nil {
-				id, err = r.Int("question_id"), r.Err()
-			}
-			if !yield(id, err) {
-				return
-			}
+	return s.fromHub(b, s.Split, dataset.DefaultConfig, need, func(
+		r *dataset.Row, q *eval.Question, at picture,
+	) {
+		q.Key, q.Text = r.Int("question_id"), r.Text("question")+shortAnswer
+		q.Images = []eval.Image{at(strconv.FormatInt(r.Int("image_id"), 10), 0)}
+		if truth {
+			q.Category, _ = r.Optional("answer_type")
+			q.Doc = vqaHumans(r)
 		}
-	}
+	})
 }
 
 // vqaValidation reads the official questions with their annotations.
@@ -137,38 +113,32 @@ func vqaValidation(s *source, b *eval.Benchmark, file string) error {
 		if err != nil {
 			return err
 		}
-		for r, err := range dataset.Array(path, "annotations") {
-			if err != nil {
-				return err
-			}
+		err = each(dataset.Array(path, "annotations"), func(r *dataset.Row) {
 			a := annotation{humans: vqaHumans(r)}
 			if r.Has("answer_type") {
 				a.category = r.Text("answer_type")
 			}
-			id := r.Int("question_id")
-			if r.Err() != nil {
-				return r.Err()
-			}
-			truth[id] = a
+			truth[r.Int("question_id")] = a
+		})
+		if err != nil {
+			return err
 		}
 	}
 	dir := s.folder(file, "val2014", "images")
-	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		return number(dataset.Array(file, "questions"), func(r *dataset.Row, q *eval.Question) {
-			id := r.Int("question_id")
-			q.Key, q.Text = id, r.Text("question")+shortAnswer
-			q.Images = []eval.Image{
-				inFolder(dir, fmt.Sprintf("COCO_val2014_%012d.jpg", r.Int("image_id"))),
+	b.Questions = number(dataset.Array(file, "questions"), func(r *dataset.Row, q *eval.Question) {
+		id := r.Int("question_id")
+		q.Key, q.Text = id, r.Text("question")+shortAnswer
+		q.Images = []eval.Image{
+			inFolder(dir, fmt.Sprintf("COCO_val2014_%012d.jpg", r.Int("image_id"))),
+		}
+		if !s.Prompts {
+			a, ok := truth[id]
+			if !ok {
+				r.Fail("question_id", "got %d, which has no annotation", id)
 			}
-			if !s.Prompts {
-				a, ok := truth[id]
-				if !ok {
-					r.Fail("question_id", "got %d, which has no annotation", id)
-				}
-				q.Doc, q.Category = a.humans, a.category
-			}
-		})
-	}
+			q.Doc, q.Category = a.humans, a.category
+		}
+	})
 	return nil
 }
 
@@ -221,16 +191,10 @@ func vqaLines(humans []human) []human {
 
 // metricsVQAv2Paper rounds as the official script does.
 func metricsVQAv2Paper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
-	points := make([]float64, len(all))
-	sum := 0.0
-	for i, x := range all {
-		points[i] = x.Points
-		sum += x.Points
-	}
 	if len(all) == 0 {
 		return nil, errNoQuestions
 	}
-	mean := 100 * sum / float64(len(all))
+	mean := 100 * total(all) / float64(len(all))
 	overall, err := strconv.ParseFloat(strconv.FormatFloat(mean, 'f', 2, 64), 64)
 	return eval.Metrics{{Name: "overall", Value: overall}}, err
 }
@@ -241,31 +205,40 @@ type upload struct {
 	Answer string `json:"answer"`
 }
 
-// writeVQALMMS writes the answers as given.
-func writeVQALMMS(w io.Writer, all []*eval.Scored) error {
-	out := make([]upload, len(all))
-	for i, x := range all {
-		out[i] = upload{x.Question.Key, pytext.Strip(x.Answer)}
+// uploads writes a text of each answer.
+func uploads(text func(*eval.Scored) string) func(io.Writer, []*eval.Scored) error {
+	return func(w io.Writer, all []*eval.Scored) error {
+		out := make([]upload, len(all))
+		for i, x := range all {
+			out[i] = upload{x.Question.Key, text(x)}
+		}
+		return json.NewEncoder(w).Encode(out)
 	}
-	return json.NewEncoder(w).Encode(out)
 }
 
-// writeVQAPaper writes an answer for every id of the split test, empty if it was not asked.
-func writeVQAPaper(w io.Writer, all []*eval.Scored, ids iter.Seq2[int64, error]) error {
+// saidOf is the answer as given.
+func saidOf(x *eval.Scored) string { return pytext.Strip(x.Answer) }
+
+// writeVQAPaper writes an answer for every question of the split test, whose rows are given; it is
+// empty if it was not asked.
+func writeVQAPaper(
+	w io.Writer, all []*eval.Scored, rows iter.Seq2[*dataset.Row, error],
+) error {
 	answers := map[int64]string{}
 	for _, x := range all {
 		answers[x.Question.Key.(int64)] = x.Answer
 	}
 	out := []upload{}
-	for id, err := range ids {
-		if err != nil {
-			return err
-		}
+	err := each(rows, func(r *dataset.Row) {
+		id := r.Int("question_id")
 		answer, ok := answers[id]
 		if ok {
 			answer = normalVQA(pytext.Strip(answer))
 		}
 		out = append(out, upload{id, answer})
+	})
+	if err != nil {
+		return err
 	}
 	return json.NewEncoder(w).Encode(out)
 }

@@ -234,16 +234,12 @@ func (s *shard) pageHeader(h *format.PageHeader, buf *[]byte, at, end int64) (in
 	}
 }
 
-// Scan yields the rows from row number from on, with the cells of columns. without is a member of
-// structs to leave out, such as "bytes" of a picture, which is then never read. A missing column
-// ends the sequence with an error.
-func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[*Row, error] {
+// Scan yields the rows with the cells of columns. without is a member of structs to leave out, such
+// as "bytes" of a picture, which is then never read. A missing column ends the sequence with an
+// error.
+func (p *Parquet) Scan(without string, columns ...string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		for _, s := range p.shards {
-			if from >= s.NumRows() {
-				from -= s.NumRows()
-				continue
-			}
 			trees := make([]*tree, len(columns))
 			for i, name := range columns {
 				c := s.Root().Column(name)
@@ -254,7 +250,7 @@ func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[
 				}
 				trees[i] = s.tree(c, without)
 			}
-			for row := from; row < s.NumRows(); row++ {
+			for row := range s.NumRows() {
 				cells := make(map[string]any, len(columns))
 				for i, t := range trees {
 					if err := guard(func() error { return t.read(row) }); err != nil {
@@ -270,7 +266,6 @@ func (p *Parquet) Scan(from int64, without string, columns ...string) iter.Seq2[
 				}
 			}
 			closeAll(trees)
-			from = 0
 		}
 	}
 }
