@@ -90,50 +90,53 @@ func Runs(runs []*eval.Records, seed int64) (*Comparison, error) {
 	if len(runs) < 2 {
 		return nil, errors.New("compare: one run, want at least two")
 	}
-	labels := labelsOf(runs)
 	c := &Comparison{}
-	first := map[string]int{}
-	for i, r := range runs {
-		key := benchmarkOf(r)
-		j, ok := first[key]
-		if !ok {
-			first[key] = i
+	all, first := names(runs), map[string]*named{}
+	for _, r := range all {
+		a := first[r.benchmark]
+		if a == nil {
+			first[r.benchmark] = r
 			continue
 		}
-		p, err := pair(runs[j], r, seed)
+		p, err := pair(a, r, seed)
 		if err != nil {
 			return nil, err
 		}
-		p.Reference, p.Run = labels[j], labels[i]
 		c.Pairs = append(c.Pairs, p)
 	}
 	if len(c.Pairs) == 0 {
 		return nil, errors.New("compare: no two runs of one benchmark, protocol and split")
 	}
-	c.Retained = retained(runs, labels)
+	c.Retained = retained(all)
 	return c, nil
 }
 
-// benchmarkOf names the benchmark of a run.
-func benchmarkOf(r *eval.Records) string {
-	return fmt.Sprint(r.Settings["benchmark"], " ", r.Settings["protocol"], " ",
-		r.Settings["split"])
+// named is a run with its names.
+type named struct {
+	*eval.Records
+	benchmark string // with protocol and split
+	label     string
 }
 
-// labelsOf labels all runs so that the labels of one benchmark differ.
-func labelsOf(runs []*eval.Records) []string {
-	out := make([]string, len(runs))
-	for i, r := range runs {
-		out[i] = Label(r)
+// setting is the text of a setting.
+func (r *named) setting(name string) string { return fmt.Sprint(r.Settings[name]) }
+
+// names labels all runs so that the labels of one benchmark differ.
+func names(runs []*eval.Records) []*named {
+	all, count := make([]*named, len(runs)), map[[2]string]int{}
+	for i, records := range runs {
+		r := &named{Records: records, label: Label(records)}
+		r.benchmark = r.setting("benchmark") + " " + r.setting("protocol") + " " +
+			r.setting("split")
+		all[i] = r
+		count[[2]string{r.benchmark, r.label}]++
 	}
-	for i, r := range runs {
-		for j, other := range runs {
-			if i != j && benchmarkOf(r) == benchmarkOf(other) && Label(r) == Label(other) {
-				out[i] = Label(r) + " (" + r.Dir + ")"
-			}
+	for _, r := range all {
+		if count[[2]string{r.benchmark, r.label}] > 1 {
+			r.label += " (" + r.Dir + ")"
 		}
 	}
-	return out
+	return all
 }
 
 // point is one question in a comparison.
@@ -143,9 +146,11 @@ type point struct {
 	picture, category string
 }
 
-func pair(a, b *eval.Records, seed int64) (*Pair, error) {
-	text := func(name string) string { return fmt.Sprint(a.Settings[name]) }
-	p := &Pair{Benchmark: text("benchmark"), Protocol: text("protocol"), Split: text("split")}
+func pair(a, b *named, seed int64) (*Pair, error) {
+	p := &Pair{
+		Benchmark: a.setting("benchmark"), Protocol: a.setting("protocol"),
+		Split: a.setting("split"), Reference: a.label, Run: b.label,
+	}
 	points, err := pointsOf(a, b)
 	if err != nil {
 		return nil, err
@@ -174,7 +179,7 @@ func pair(a, b *eval.Records, seed int64) (*Pair, error) {
 }
 
 // pointsOf returns the questions that both runs answered.
-func pointsOf(a, b *eval.Records) ([]point, error) {
+func pointsOf(a, b *named) ([]point, error) {
 	of := map[int]*eval.Record{}
 	for _, x := range a.List {
 		of[x.ID] = x
@@ -243,22 +248,22 @@ func change(points []point, seed int64) Change {
 }
 
 // retained averages each setting over the benchmarks in the paper's Average.
-func retained(runs []*eval.Records, labels []string) []Retained {
+func retained(runs []*named) []Retained {
 	full := map[string]float64{}
-	var names []string
-	value := func(r *eval.Records) (float64, bool) {
+	var benches []string
+	value := func(r *named) (float64, bool) {
 		if r.Result == nil {
 			return 0, false
 		}
-		name, protocol := fmt.Sprint(r.Settings["benchmark"]), fmt.Sprint(r.Settings["protocol"])
-		_, v, ok := benchmarks.Quoted(name, protocol, r.Result.Metrics)
+		name := r.setting("benchmark")
+		_, v, ok := benchmarks.Quoted(name, r.setting("protocol"), r.Result.Metrics)
 		return v, ok && benchmarks.Averaged(name)
 	}
-	for i, r := range runs {
-		if v, ok := value(r); ok && v != 0 && strings.HasPrefix(labels[i], "unreduced") {
-			if _, twice := full[benchmarkOf(r)]; !twice {
-				full[benchmarkOf(r)] = v
-				names = append(names, benchmarkOf(r))
+	for _, r := range runs {
+		if v, ok := value(r); ok && v != 0 && strings.HasPrefix(r.label, "unreduced") {
+			if _, twice := full[r.benchmark]; !twice {
+				full[r.benchmark] = v
+				benches = append(benches, r.benchmark)
 			}
 		}
 	}
@@ -269,20 +274,20 @@ func retained(runs []*eval.Records, labels []string) []Retained {
 	of := map[string]int{}
 	var times [][]float64
 	var counts []int
-	for i, r := range runs {
+	for _, r := range runs {
 		v, ok := value(r)
-		whole, has := full[benchmarkOf(r)]
+		whole, has := full[r.benchmark]
 		if !ok || !has {
 			continue
 		}
-		j, seen := of[labels[i]]
+		j, seen := of[r.label]
 		if !seen {
 			j = len(out)
-			of[labels[i]] = j
-			out = append(out, Retained{Run: labels[i], Benchmarks: map[string]float64{}})
+			of[r.label] = j
+			out = append(out, Retained{Run: r.label, Benchmarks: map[string]float64{}})
 			times, counts = append(times, nil), append(counts, 0)
 		}
-		out[j].Benchmarks[benchmarkOf(r)] = 100 * v / whole
+		out[j].Benchmarks[r.benchmark] = 100 * v / whole
 		for _, x := range r.List {
 			out[j].After += float64(x.After)
 			counts[j]++
@@ -293,7 +298,7 @@ func retained(runs []*eval.Records, labels []string) []Retained {
 	}
 	for j := range out {
 		x := &out[j]
-		for _, name := range names {
+		for _, name := range benches {
 			if v, ok := x.Benchmarks[name]; ok {
 				x.Percent += v / float64(len(x.Benchmarks))
 			} else {
@@ -301,10 +306,7 @@ func retained(runs []*eval.Records, labels []string) []Retained {
 			}
 		}
 		x.After /= float64(max(1, counts[j]))
-		if len(times[j]) > 0 {
-			slices.Sort(times[j])
-			x.FirstToken = times[j][len(times[j])/2]
-		}
+		x.FirstToken = stats.Upper(times[j], 0.5)
 	}
 	return out
 }

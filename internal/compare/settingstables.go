@@ -122,11 +122,7 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n", t.caption())
 	t.writeCovered(w)
 	for _, n := range t.budgets() {
-		fmt.Fprintf(w, "\n### %d tokens\n\n| %s |\n|---|%s\n", n, strings.Join(headings, " | "),
-			strings.Repeat("--:|", len(headings)-1))
-		for _, line := range t.lines(n, bold) {
-			fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | "))
-		}
+		writeGrid(w, fmt.Sprintf("%d tokens", n), headings, t.lines(n, bold))
 	}
 	t.writeDistances(w)
 	schedules := ""
@@ -147,12 +143,31 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 	return t.writeRefused(w, "- %s: %s\n")
 }
 
+// writeGrid prints a table as Markdown, without the rows that have only a name.
+func writeGrid(w io.Writer, title string, head []string, rows [][]string) {
+	rows = slices.DeleteFunc(rows, func(r []string) bool { return strings.Join(r[1:], "") == "" })
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n### %s\n\n| %s |\n|---|%s\n", title, strings.Join(head, " | "),
+		strings.Repeat("--:|", len(head)-1))
+	for _, r := range rows {
+		fmt.Fprintf(w, "| %s |\n", strings.Join(r, " | "))
+	}
+}
+
 // writeCovered prints as Markdown what RESTORE and its covered form keep at every budget.
 func (t *Table) writeCovered(w io.Writer) {
-	budgets := t.budgets()
-	var lines []string
+	budgets, head := t.budgets(), []string{"method"}
+	if len(budgets) < 2 {
+		return
+	}
+	for _, n := range budgets {
+		head = append(head, strconv.Itoa(n))
+	}
+	var rows [][]string
 	for _, base := range t.bases() {
-		line := []string{base}
+		row := []string{base}
 		for _, n := range budgets {
 			with := t.Find(Setting{Base: base, Restore: true, NVis: n})
 			covered := t.Find(Setting{base, true, n, true})
@@ -161,51 +176,35 @@ func (t *Table) writeCovered(w io.Writer) {
 				cell = fmt.Sprintf("%.1f → %.1f, %s", with.Keeps, covered.Keeps,
 					bold(covered.Over["restore"]))
 			}
-			line = append(line, cell)
+			row = append(row, cell)
 		}
-		if strings.Join(line[1:], "") != "" {
-			lines = append(lines, "| "+strings.Join(line, " | ")+" |\n")
-		}
+		rows = append(rows, row)
 	}
-	if len(budgets) < 2 || lines == nil {
-		return
-	}
-	fmt.Fprint(w, "\n### RESTORE → covered, and the gain, by budget\n\n| method |")
-	for _, n := range budgets {
-		fmt.Fprintf(w, " %d |", n)
-	}
-	fmt.Fprintf(w, "\n|---|%s\n%s", strings.Repeat("--:|", len(budgets)), strings.Join(lines, ""))
+	writeGrid(w, "RESTORE → covered, and the gain, by budget", head, rows)
 }
 
 // writeDistances prints the weighted Hausdorff distances as Markdown, where they were measured.
 func (t *Table) writeDistances(w io.Writer) {
-	budgets := t.budgets()
-	var lines []string
+	budgets, head := t.budgets(), []string{"method"}
+	for _, n := range budgets {
+		head = append(head, fmt.Sprintf("%d alone", n), fmt.Sprintf("%d + RESTORE", n))
+	}
+	var rows [][]string
 	for _, base := range t.bases() {
-		line, measured := "| "+base, false
+		row := []string{base}
 		for _, n := range budgets {
 			for _, on := range []bool{false, true} {
 				cell := ""
 				if r := t.Find(Setting{Base: base, Restore: on, NVis: n}); r != nil &&
 					r.Distance != nil {
-					cell, measured = fmt.Sprintf("%.4f", *r.Distance), true
+					cell = fmt.Sprintf("%.4f", *r.Distance)
 				}
-				line += " | " + cell
+				row = append(row, cell)
 			}
 		}
-		if measured {
-			lines = append(lines, line+" |\n")
-		}
+		rows = append(rows, row)
 	}
-	if lines == nil {
-		return
-	}
-	head := "| method"
-	for _, n := range budgets {
-		head += fmt.Sprintf(" | %d alone | %d + RESTORE", n, n)
-	}
-	fmt.Fprintf(w, "\n### Weighted Hausdorff distance\n\n%s |\n|---|%s\n%s", head,
-		strings.Repeat("--:|", 2*len(budgets)), strings.Join(lines, ""))
+	writeGrid(w, "Weighted Hausdorff distance", head, rows)
 }
 
 // scheduleOf words stages as --schedule takes them.

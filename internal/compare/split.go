@@ -54,37 +54,38 @@ const answeredFrom = 0.5
 // alone. Each other run that was reduced belongs to the split of its own budget, which must have a
 // run of base. seed starts the random numbers of the intervals.
 func Splits(runs []*eval.Records, base string, seed int64) ([]*Split, error) {
-	labels := labelsOf(runs)
-	full, by := map[string]int{}, map[string]int{} // by benchmark, and by benchmark and budget
-	for i, r := range runs {
+	all := names(runs)
+	full := map[string]*named{} // by benchmark
+	by := map[string]*named{}   // by benchmark and budget
+	for _, r := range all {
 		name, budget, restore := reductionIn(r)
-		switch key := benchmarkOf(r) + " " + budget; {
+		switch key := r.benchmark + " " + budget; {
 		case name == "none":
-			setFirst(full, benchmarkOf(r), i)
+			full[r.benchmark] = cmp.Or(full[r.benchmark], r)
 		case name == base && !restore:
-			setFirst(by, key, i)
+			by[key] = cmp.Or(by[key], r)
 		}
 	}
 	of := map[string]*Split{}
 	for _, key := range slices.Sorted(maps.Keys(by)) {
-		s, err := newSplit(runs, labels, by[key], full, seed)
+		s, err := newSplit(by[key], full[by[key].benchmark], seed)
 		if err != nil {
 			return nil, err
 		}
 		of[key] = s
 	}
-	for i, r := range runs {
+	for _, r := range all {
 		name, budget, _ := reductionIn(r)
-		key := benchmarkOf(r) + " " + budget
-		if j, ok := by[key]; name == "none" || ok && i == j {
+		key := r.benchmark + " " + budget
+		if name == "none" || by[key] == r {
 			continue
 		}
 		s := of[key]
 		if s == nil {
 			return nil, fmt.Errorf("compare: %s: no run of %s alone at the budget of %s, want one",
-				r.Dir, base, labels[i])
+				r.Dir, base, r.label)
 		}
-		if err := s.add(runs, labels, by[key], i, full, seed); err != nil {
+		if err := s.add(by[key], r, full[r.benchmark], seed); err != nil {
 			return nil, err
 		}
 	}
@@ -105,32 +106,22 @@ func Splits(runs []*eval.Records, base string, seed int64) ([]*Split, error) {
 	return out, nil
 }
 
-// setFirst sets a key that m does not have.
-func setFirst(m map[string]int, key string, i int) {
-	if _, twice := m[key]; !twice {
-		m[key] = i
-	}
-}
-
 // reductionIn returns the method, the budget and whether RESTORE is over the method, from the
 // settings of a run.
-func reductionIn(r *eval.Records) (base, budget string, restore bool) {
+func reductionIn(r *named) (base, budget string, restore bool) {
 	how, _ := r.Settings["reduction"].(map[string]any)
 	base, _ = how["base"].(string)
 	on, given := how["restore"].(bool)
 	return cmp.Or(base, "none"), budgetIn(how), on || !given
 }
 
-// newSplit is the split by run i, with the row of the unreduced run.
-func newSplit(
-	runs []*eval.Records, labels []string, i int, full map[string]int, seed int64,
-) (*Split, error) {
-	text := func(name string) string { return fmt.Sprint(runs[i].Settings[name]) }
+// newSplit is the split by the control's run, with the row of the unreduced run, which may be nil.
+func newSplit(control, full *named, seed int64) (*Split, error) {
 	s := &Split{
-		Benchmark: text("benchmark"), Protocol: text("protocol"), Split: text("split"),
-		By: labels[i],
+		Benchmark: control.setting("benchmark"), Protocol: control.setting("protocol"),
+		Split: control.setting("split"), By: control.label,
 	}
-	for _, x := range runs[i].List {
+	for _, x := range control.List {
 		s.After += float64(x.After)
 		if x.Score == nil {
 			return nil, fmt.Errorf("compare: %s: split %s has no public answers", s.Benchmark,
@@ -142,29 +133,28 @@ func newSplit(
 			s.Left++
 		}
 	}
-	s.After /= float64(max(1, len(runs[i].List)))
-	if j, ok := full[benchmarkOf(runs[i])]; ok {
-		return s, s.add(runs, labels, i, j, nil, seed)
+	s.After /= float64(max(1, len(control.List)))
+	if full == nil {
+		return s, nil
 	}
-	return s, nil
+	return s, s.add(control, full, nil, seed)
 }
 
-// add adds the row of run i to the split by the run of the control.
-func (s *Split) add(
-	runs []*eval.Records, labels []string, control, i int, full map[string]int, seed int64,
-) error {
-	points, err := pointsOf(runs[control], runs[i])
+// add adds the row of a run to the split by the run of the control. full is the unreduced run; nil:
+// there is none, or it is the run itself.
+func (s *Split) add(control, r, full *named, seed int64) error {
+	points, err := pointsOf(control, r)
 	if err != nil {
 		return err
 	}
 	var against []point
-	if j, ok := full[benchmarkOf(runs[i])]; ok {
-		if against, err = pointsOf(runs[j], runs[i]); err != nil {
+	if full != nil {
+		if against, err = pointsOf(full, r); err != nil {
 			return err
 		}
 	}
 	answers := map[int]bool{} // by the control
-	for _, x := range runs[control].List {
+	for _, x := range control.List {
 		answers[x.ID] = *x.Score >= answeredFrom
 	}
 	side := func(want bool) *Side {
@@ -189,7 +179,8 @@ func (s *Split) add(
 		}
 		return x
 	}
-	s.Rows = append(s.Rows, SplitRow{labels[i], side(true), side(false), full == nil})
+	name, _, _ := reductionIn(r)
+	s.Rows = append(s.Rows, SplitRow{r.label, side(true), side(false), name == "none"})
 	return nil
 }
 
