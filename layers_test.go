@@ -68,7 +68,7 @@ internal/hub: internal/bytesize internal/files internal/machine internal/version
 internal/web:
 internal/address: internal/files internal/version internal/web
 internal/hub/hubtest:
-internal/overlay: internal/imageproc internal/methods reduce
+internal/overlay: internal/imageproc internal/methods internal/wrap reduce
 internal/shape: internal/checkpoint internal/engine internal/imageproc internal/kernel
     internal/model internal/model/families internal/tensor
 internal/seam: internal/engine internal/imageproc internal/methods
@@ -78,9 +78,10 @@ internal/seam: internal/engine internal/imageproc internal/methods
 internal/api: . reduce internal/grammar internal/media internal/spell internal/wire
 internal/client: . internal/api internal/web
 internal/pytext:
-internal/table:
+internal/wrap:
+internal/table: internal/wrap
 internal/compare: . eval eval/bench internal/methods reduce internal/table internal/stats
-internal/chart:
+internal/chart: internal/wrap
 internal/paper: . internal/files internal/stats eval eval/bench internal/seam internal/engine internal/lab
     internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
 internal/dataset: internal/files
@@ -88,7 +89,7 @@ eval: . internal/api internal/files internal/web
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene internal/web
 internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/files
     internal/fleet internal/fleet/natsserver internal/formats internal/hub internal/imageproc
-    internal/kernel internal/spell internal/version reduce
+    internal/kernel internal/spell internal/version internal/wrap reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
 cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize
     internal/calibrate internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub

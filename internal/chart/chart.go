@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/wrap"
 )
 
 // Panel is one of several plots that are drawn with one legend.
@@ -74,7 +76,9 @@ func Draw(w io.Writer, caption string, panels []Panel) error {
 	names, sh := entries(panels), arrange(len(panels))
 	plots := sh.width * sh.columns
 	width := plots + legendWidth(names)
-	lines := wrap(caption, width-2*pad)
+	lines := wrap.Lines(caption, func(line string) bool {
+		return textWidth(line, labelSize) <= width-2*pad
+	})
 	top := lineHeight * float64(len(lines))
 	if top > 0 {
 		top += pad
@@ -149,23 +153,4 @@ func legendWidth(all []Series) (width float64) {
 		width = max(width, textWidth(s.Name, textSize)+legendSample+3*pad)
 	}
 	return width
-}
-
-// wrap breaks a text at spaces into lines of at most the given width.
-func wrap(s string, width float64) (lines []string) {
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		switch longer := line + " " + word; {
-		case line == "":
-			line = word
-		case textWidth(longer, labelSize) <= width:
-			line = longer
-		default:
-			lines, line = append(lines, line), word
-		}
-	}
-	if line != "" {
-		lines = append(lines, line)
-	}
-	return lines
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/restore-vlm/restore/internal/wrap"
 )
 
 // Keys of a flag's annotations.
@@ -202,17 +204,9 @@ func writeExample(w io.Writer, line string) {
 // Wrap writes text in lines of at most width characters. The first begins with label, and the
 // others are indented as far. A longer word gets its own line.
 func Wrap(w io.Writer, text string, width int, label string) {
-	line, indent := label, strings.Repeat(" ", utf8.RuneCountInString(label))
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case utf8.RuneCountInString(line+" "+word) > width:
-			fmt.Fprintln(w, line)
-			line = indent
-		default:
-			line += " "
-		}
-		line += word
+	indent := strings.Repeat(" ", utf8.RuneCountInString(label))
+	for _, line := range wrap.Characters(text, width-len(indent)) {
+		fmt.Fprintln(w, label+line)
+		label = indent
 	}
-	fmt.Fprintln(w, line)
 }

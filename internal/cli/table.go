@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/wrap"
 )
 
 // Seconds formats a time in seconds, below one second in milliseconds.
@@ -78,10 +80,8 @@ func Table(w io.Writer, rows [][]string) error {
 	for _, r := range rows {
 		last := len(r) - 1
 		if room := HelpWidth - from; last >= 0 && room >= leastColumn && cells(r[last]) > room {
-			var b strings.Builder
-			Wrap(&b, r[last], room, "")
 			begin := strings.Join(r[:last], "\t")
-			for line := range strings.SplitSeq(strings.TrimSuffix(b.String(), "\n"), "\n") {
+			for _, line := range wrap.Characters(r[last], room) {
 				fmt.Fprintln(t, begin+"\t"+line)
 				begin = strings.Repeat("\t", last-1)
 			}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/image/math/fixed"
 
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/wrap"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -71,6 +72,16 @@ func (t *typeface) with(px int, do func(font.Face)) {
 		t.sizes[px] = face
 	}
 	do(face)
+}
+
+// lines breaks text into lines of at most width pixels.
+func (t *typeface) lines(px int, text string, width int) (lines []string) {
+	t.with(px, func(f font.Face) {
+		lines = wrap.Lines(text, func(line string) bool {
+			return font.MeasureString(f, line).Ceil() <= width
+		})
+	})
+	return lines
 }
 
 // write puts s with its baseline at y, starting at x.
@@ -312,32 +323,13 @@ func (l *legend) fit(width int) {
 // textLeft is where text next to a sample starts.
 func (l *legend) textLeft() int { return l.px(margin) + l.px(patchPx) + l.px(sampleGap) }
 
-// wrap breaks text into lines of at most width pixels; a longer word gets its own line.
-func wrap(face font.Face, text string, width int) []string {
-	var lines []string
-	for _, word := range strings.Fields(text) {
-		if n := len(lines); n > 0 {
-			if longer := lines[n-1] + " " + word; font.MeasureString(face, longer).Ceil() <= width {
-				lines[n-1] = longer
-				continue
-			}
-		}
-		lines = append(lines, word)
-	}
-	return lines
-}
-
 // headLines and textLines are the wrapped lines of the head and of an entry.
-func (l *legend) headLines(width int) (lines []string) {
-	bold().with(l.px(headPx), func(f font.Face) { lines = wrap(f, l.head(), width-2*l.px(margin)) })
-	return lines
+func (l *legend) headLines(width int) []string {
+	return bold().lines(l.px(headPx), l.head(), width-2*l.px(margin))
 }
 
-func (l *legend) textLines(text string, width int) (lines []string) {
-	regular().with(l.px(textPx), func(f font.Face) {
-		lines = wrap(f, text, width-l.textLeft()-l.px(margin))
-	})
-	return lines
+func (l *legend) textLines(text string, width int) []string {
+	return regular().lines(l.px(textPx), text, width-l.textLeft()-l.px(margin))
 }
 
 // height is the legend's height in a drawing of the given width.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/wrap"
 )
 
 // Table has columns, rows and notes.
@@ -114,7 +116,10 @@ func (t *Table) writeText(w io.Writer) error {
 		across += w
 	}
 	across = max(across, leastWidth)
-	fmt.Fprintf(&b, "%s\n\n", wrap(t.Title, across))
+	lines := func(text string) string {
+		return strings.Join(wrap.Characters(text, across), "\n")
+	}
+	fmt.Fprintf(&b, "%s\n\n", lines(t.Title))
 	line := func(cell func(i int) (text string, right bool)) {
 		var parts []string
 		for i := range t.Columns {
@@ -146,7 +151,7 @@ func (t *Table) writeText(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	for _, n := range t.Notes {
-		fmt.Fprintf(&b, "%s\n", wrap(n, across))
+		fmt.Fprintf(&b, "%s\n", lines(n))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -154,27 +159,6 @@ func (t *Table) writeText(w io.Writer) error {
 
 // leastWidth is the width to which titles and notes may extend around a narrower table.
 const leastWidth = 100
-
-// wrap breaks a text at spaces into lines of at most width characters.
-func wrap(s string, width int) string {
-	var b strings.Builder
-	at := 0
-	for word := range strings.FieldsSeq(s) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case at == 0:
-		case at+1+n <= width:
-			b.WriteByte(' ')
-			at++
-		default:
-			b.WriteByte('\n')
-			at = 0
-		}
-		b.WriteString(word)
-		at += n
-	}
-	return b.String()
-}
 
 // right reports whether a column holds numbers.
 func (t *Table) right(i int) bool {
