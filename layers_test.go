@@ -60,7 +60,7 @@ internal/engine: internal/bytesize internal/calibrate internal/machine internal/
 internal/stats:
 internal/version:
 internal/bytesize:
-internal/lab: eval internal/seam internal/engine internal/machine internal/model internal/methods reduce
+internal/lab: eval internal/chart internal/seam internal/engine internal/machine internal/model internal/methods reduce
     internal/nn internal/kernel internal/tensor internal/imageproc
 internal/scene:
 internal/builtin:

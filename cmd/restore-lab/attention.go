@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
@@ -185,7 +184,12 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 	if err != nil {
 		return err
 	}
-	return writePlot(file, "", attentionPanels(runs))
+	var names []string
+	var shares []lab.AttentionShare
+	for _, r := range runs {
+		names, shares = append(names, r.Name), append(shares, *r.Share)
+	}
+	return writePlot(file, "", lab.AttentionPanels("rows", names, shares, 100))
 }
 
 // open opens the model, or makes random weights in a shape.
@@ -226,29 +230,4 @@ func (r *attentionRun) of(kind string) []float64 {
 		return r.Share.Visual
 	}
 	return r.Share.Text
-}
-
-func attentionPanels(runs []attentionRun) []chart.Panel {
-	var panels []chart.Panel
-	for _, kind := range []string{"visual", "text"} {
-		p := chart.Panel{
-			Title: "queries: " + kind + " rows", X: "layer", Y: "attention on visual rows (%)",
-			High: 100,
-		}
-		for i, r := range runs {
-			s := chart.Series{
-				Name: r.Name, Style: i, Dashed: strings.HasSuffix(r.Name, "renumbered"),
-			}
-			for layer, v := range r.of(kind) {
-				s.X, s.Y = append(s.X, float64(layer)), append(s.Y, 100*v)
-			}
-			p.Series = append(p.Series, s)
-		}
-		for layer := 0; layer < len(runs[0].Share.Text); layer += max(1,
-			len(runs[0].Share.Text)/8) {
-			p.Ticks = append(p.Ticks, float64(layer))
-		}
-		panels = append(panels, p)
-	}
-	return panels
 }

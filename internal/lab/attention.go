@@ -3,7 +3,9 @@ package lab
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
@@ -55,6 +57,42 @@ func Attention(
 		return nil, err
 	}
 	return out, nil
+}
+
+// AttentionPanels draws shares by layer, one panel for each kind of query. rows is what the visual
+// ones are called, and percent what makes a share one. Lines of renumbered positions are dashed.
+func AttentionPanels(
+	rows string, names []string, shares []AttentionShare, percent float64,
+) []chart.Panel {
+	var panels []chart.Panel
+	kinds := []func(*AttentionShare) []float64{
+		func(s *AttentionShare) []float64 { return s.Visual },
+		func(s *AttentionShare) []float64 { return s.Text },
+	}
+	for k, of := range kinds {
+		p := chart.Panel{
+			Title: "queries: " + []string{"visual ", "text "}[k] + rows, X: "layer",
+			Y: "attention on visual " + rows + " (%)", High: 100,
+		}
+		layers := 0
+		for i := range shares {
+			s := chart.Series{
+				Name: names[i], Style: i, Dashed: strings.HasSuffix(names[i], "renumbered"),
+			}
+			for layer, v := range of(&shares[i]) {
+				s.X, s.Y = append(s.X, float64(layer)), append(s.Y, percent*v)
+			}
+			if len(s.X) > 0 {
+				p.Series = append(p.Series, s)
+			}
+			layers = max(layers, len(s.X))
+		}
+		for layer := 0; layer < layers; layer += max(1, layers/8) {
+			p.Ticks = append(p.Ticks, float64(layer))
+		}
+		panels = append(panels, p)
+	}
+	return panels
 }
 
 // add adds a layer: its probabilities [heads, rows, rows], and which rows are visual.

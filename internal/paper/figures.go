@@ -44,15 +44,12 @@ func attentionSettings(number int) (names []string, all []Setting) {
 	return names, all
 }
 
-// share is the mean attention on visual tokens in each layer.
-type share struct{ Visual, Text []float64 }
-
 // attention makes Figures 2 and 5.
 func (d *draft) attention(number int) (*table.Table, []chart.Panel) {
 	names, settings := attentionSettings(number)
 	p, why := d.picturesOf(d.src.main(), attended)
 	out := &table.Table{Title: d.figureTitle(number), Columns: []table.Column{{Name: "layer"}}}
-	shares := make([]share, len(settings))
+	shares := make([]lab.AttentionShare, len(settings)) // in percent
 	whys := make([]string, len(settings))
 	for i, s := range settings {
 		out.Columns = append(out.Columns, table.Column{Name: names[i], Decimals: 2})
@@ -60,13 +57,8 @@ func (d *draft) attention(number int) (*table.Table, []chart.Panel) {
 			shares[i], whys[i] = d.share(p, s)
 		}
 	}
-	panels := []chart.Panel{
-		{Title: "queries: visual tokens"}, {Title: "queries: text tokens"},
-	}
 	for k, title := range []string{"Visual-to-visual attention, %", "Text-to-visual attention, %"} {
-		panel := &panels[k]
-		panel.X, panel.Y, panel.High = "layer", "attention on visual tokens (%)", 100
-		of := func(s share) []float64 { return [][]float64{s.Visual, s.Text}[k] }
+		of := func(s lab.AttentionShare) []float64 { return [][]float64{s.Visual, s.Text}[k] }
 		out.Rows = append(out.Rows, table.Row{title})
 		for layer := range layers(shares) {
 			row := table.Row{layer}
@@ -75,25 +67,13 @@ func (d *draft) attention(number int) (*table.Table, []chart.Panel) {
 			}
 			out.Rows = append(out.Rows, row)
 		}
-		for layer := 0; layer < layers(shares); layer += max(1, layers(shares)/8) {
-			panel.Ticks = append(panel.Ticks, float64(layer))
-		}
-		for i := range settings {
-			line := chart.Series{Name: names[i], Style: i, Dashed: i == 1 || i == 4}
-			for layer, v := range of(shares[i]) {
-				line.X, line.Y = append(line.X, float64(layer)), append(line.Y, v)
-			}
-			if len(line.X) > 0 {
-				panel.Series = append(panel.Series, line)
-			}
-		}
 	}
 	out.Notes = d.notes()
 	if why == "" {
 		out.Notes = append(out.Notes, fmt.Sprintf("Means over %d pictures, heads and queries; "+
 			"%d of 576 tokens, or that share. %s", len(p.questions), budget, noNumbers))
 	}
-	return d.finish(out), panels
+	return d.finish(out), lab.AttentionPanels("tokens", names, shares, 1)
 }
 
 func at(v []float64, i int) float64 {
@@ -104,7 +84,7 @@ func at(v []float64, i int) float64 {
 }
 
 // layers is the number of layers in the longest share.
-func layers(all []share) (n int) {
+func layers(all []lab.AttentionShare) (n int) {
 	for _, s := range all {
 		n = max(n, len(s.Text))
 	}
@@ -112,7 +92,7 @@ func layers(all []share) (n int) {
 }
 
 // share measures one line of Figures 2 and 5.
-func (d *draft) share(p *measured, s Setting) (out share, why string) {
+func (d *draft) share(p *measured, s Setting) (out lab.AttentionShare, why string) {
 	_, how, why := d.resolve(s)
 	if why != "" {
 		return out, why
@@ -130,7 +110,8 @@ func (d *draft) share(p *measured, s Setting) (out share, why string) {
 				return err
 			}
 			if out.Text == nil {
-				out = share{make([]float64, len(x.Visual)), make([]float64, len(x.Text))}
+				out.Visual = make([]float64, len(x.Visual))
+				out.Text = make([]float64, len(x.Text))
 			}
 			for layer := range x.Text {
 				out.Visual[layer] += 100 * x.Visual[layer] / n
