@@ -6,6 +6,10 @@
 //	X = W2·GELU(W1·z + b1) + b2                                                           (2)
 //
 // X takes the place of the picture's placeholder in the prompt.
+//
+// Models in tiles (LLaVA-NeXT, LLaVA-OneVision) are the same model with another layout of pictures.
+// They see a picture in square views: the whole of it, squashed, and the tiles of the canvas on
+// which it lies.
 package llava
 
 import (
@@ -100,14 +104,19 @@ func Features(v *model.Values, layers, def int) (states []int) {
 	return states
 }
 
-// Model is a bound LLaVA-1.5.
+// Model is a bound model of this family.
 type Model struct {
-	cfg    *Config
-	vision *clip.Encoder
-	w1, w2 *nn.Linear
-	text   *llama.Decoder
-	info   model.Info
+	cfg     *Config
+	vision  *clip.Encoder
+	w1, w2  *nn.Linear
+	text    *llama.Decoder
+	newline []float32 // [text hidden]; nil: pictures are not cut into tiles
+	lay     Lay
+	info    model.Info
 }
+
+// Lay returns the pictures of px, or its video.
+type Lay func(m *Model, px *imageproc.Pixels) ([]*Picture, error)
 
 // New binds ck; the error lists every weight that does not fit config.json.
 func New(ck *model.Source) (model.Multimodal, error) {
@@ -116,7 +125,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := bind(b, c)
+	m := bind(b, c, squared)
 	if err := m.finish(b, architecture); err != nil {
 		return nil, err
 	}
@@ -124,8 +133,8 @@ func New(ck *model.Source) (model.Multimodal, error) {
 }
 
 // bind binds the parts that models of this family share.
-func bind(b *model.Binder, c *Config) *Model {
-	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision)}
+func bind(b *model.Binder, c *Config, lay Lay) *Model {
+	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision), lay: lay}
 	p := b.In("multi_modal_projector.")
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden,
 		c.Vision.Hidden*len(c.Features), c.Bias)
@@ -187,27 +196,45 @@ func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
 
-// EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
-	return m.bytes(px.Shape[0])
-}
-
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
-	return m.work(px.Shape[0])
+	pics, err := m.lay(m, px)
+	if err != nil {
+		return 0, 0
+	}
+	t, n := m.vision.Tokens(), views(pics)
+	layer := 4 * float64(n) * float64(t) * float64(t) * float64(m.vision.Hidden)
+	return n * t, float64(slices.Max(m.cfg.Features)) * layer
 }
 
-// work returns the work of squares for items pictures, like model.Multimodal's EncodeWork.
-func (m *Model) work(items int) (rows int, attention float64) {
-	t := m.vision.Tokens()
-	layer := 4 * float64(items) * float64(t) * float64(t) * float64(m.vision.Hidden)
-	return items * t, float64(slices.Max(m.cfg.Features)) * layer
-}
-
-// bytes returns the memory that squares takes for items pictures.
-func (m *Model) bytes(items int) int64 {
-	return m.vision.EncodeBytes(items, len(m.cfg.Features)) +
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
+	pics, err := m.lay(m, px)
+	if err != nil {
+		return 0
+	}
+	items := views(pics)
+	n := m.vision.EncodeBytes(items, len(m.cfg.Features)) +
 		4*int64(items*m.tokens())*int64(m.w1.In+m.w1.Out+m.w2.Out)
+	for _, p := range pics {
+		if p.shape.Views == nil {
+			continue
+		}
+		each := m.w2.Out
+		if p.rows != nil { // the rows, and their features, too
+			each += m.w2.Out + m.w1.In
+		}
+		n += 4 * int64(p.shape.N) * int64(each)
+	}
+	return n
+}
+
+// views is the number of views of all pictures.
+func views(pics []*Picture) (n int) {
+	for _, p := range pics {
+		n += p.Count
+	}
+	return n
 }
 
 // Project implements model.Multimodal (2).
@@ -227,8 +254,27 @@ func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
 	return x
 }
 
-// Pictures implements model.Multimodal. px.Data: [items, 3, side, side].
+// Pictures implements model.Multimodal.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
+	all, err := m.lay(m, px)
+	if err != nil {
+		return nil, err
+	}
+	pics := make([]model.Picture, len(all))
+	for i, p := range all {
+		pics[i] = p
+	}
+	return pics, nil
+}
+
+// Square reports whether the last axes of a shape are those of square pictures.
+func (m *Model) Square(shape []int) bool {
+	side, n := m.vision.ImageSide, len(shape)-3
+	return n >= 0 && shape[0] > 0 && shape[n] == 3 && shape[n+1] == side && shape[n+2] == side
+}
+
+// squared returns the pictures of px, [items, 3, side, side].
+func squared(m *Model, px *imageproc.Pixels) ([]*Picture, error) {
 	side := m.vision.ImageSide
 	if len(px.Shape) != 4 || !m.Square(px.Shape) {
 		return nil, fmt.Errorf("llava: pixel_values: shape %v, want [pictures 3 %d %d] "+
@@ -242,32 +288,40 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		shape.GridH, shape.GridW = m.vision.Grid(), m.vision.Grid()
 	}
 	one := 3 * side * side
-	pics := make([]model.Picture, px.Shape[0])
+	pics := make([]*Picture, px.Shape[0])
 	for i := range pics {
-		pics[i] = &picture{m, px.Data[i*one : (i+1)*one], shape}
+		pics[i] = &Picture{m, px.Data[i*one : (i+1)*one], 1, nil, shape}
 	}
 	return pics, nil
 }
 
-// picture is one square picture [3, side, side].
-type picture struct {
+// Picture is one picture or video as square views [Count, 3, side, side].
+type Picture struct {
 	m     *Model
 	px    []float32
+	Count int
+	rows  []nn.Mix // the patches of each row that tokens show; nil: rows are patches
 	shape *model.Shape
 }
 
 // Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
+func (p *Picture) Shape() *model.Shape { return p.shape }
 
 // Within implements model.Picture.
-func (p *picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
-	return p.m.vision.EncodeWithin(r, p.px, 1, p.m.cfg.Features[0], w)
+func (p *Picture) Within(r *model.Run, w *methods.Encoding) ([]float32, error) {
+	if p.shape.Closed != "" {
+		return nil, fmt.Errorf("llava: %s", p.shape.Closed)
+	}
+	return p.m.vision.EncodeWithin(r, p.px, p.Count, p.m.cfg.Features[0], w)
 }
 
 // Shrink implements model.Picture.
-func (p *picture) Shrink(
+func (p *Picture) Shrink(
 	r *model.Run, rows, cols int,
 ) (x []float32, deep [][]float32, err error) {
+	if p.shape.Fixed != "" {
+		return nil, nil, fmt.Errorf("llava: %s", p.shape.Fixed)
+	}
 	m := p.m
 	side, patch, cv, n := m.vision.ImageSide, m.vision.Patch, m.w1.In, rows*cols
 	small := nn.Resize(p.px, 3, side, side, 1, rows*patch, cols*patch, true)
@@ -278,24 +332,44 @@ func (p *picture) Shrink(
 	return m.Project(r, out.Selected[cv:], n), nil, nil
 }
 
-// Encode implements model.Multimodal.
+// Encode implements model.Multimodal. All views of all pictures go through the encoder as one
+// batch.
 func (m *Model) Encode(
 	r *model.Run, pics []model.Picture, need model.Needs,
 ) ([]*model.Visual, error) {
-	px := make([][]float32, len(pics))
+	px, n := make([][]float32, len(pics)), 0
 	for i, p := range pics {
-		px[i] = p.(*picture).px
+		px[i] = p.(*Picture).px
+		n += p.(*Picture).Count
 	}
-	sq, err := m.squares(r, nn.Joined(px), len(pics), need)
+	sq, err := m.squares(r, nn.Joined(px), n, need)
 	if err != nil {
 		return nil, err
 	}
 	visuals := make([]*model.Visual, len(pics))
+	n = 0
 	for i, p := range pics {
-		visuals[i] = sq.slice(i, 1, p.Shape())
-		visuals[i].X = sq.X[i*sq.N*sq.C : (i+1)*sq.N*sq.C]
+		visuals[i] = m.visual(r, sq, n, p.(*Picture))
+		n += p.(*Picture).Count
+	}
+	if r.Trace != nil && m.newline != nil {
+		var packed []float32
+		for _, v := range visuals {
+			packed = append(packed, v.X...)
+		}
+		r.Trace("packed", []int{len(packed) / sq.C, sq.C}, packed)
 	}
 	return visuals, nil
+}
+
+// visual returns the picture whose first view is item first of sq.
+func (m *Model) visual(r *model.Run, sq *squares, first int, p *Picture) *model.Visual {
+	v := sq.slice(first, p.Count, p.shape)
+	v.X = sq.X[first*sq.N*sq.C : (first+p.Count)*sq.N*sq.C]
+	if p.shape.Views != nil {
+		m.stitch(r, v, sq, first, p)
+	}
+	return v
 }
 
 // fillShape sets the fields that pictures of this family's models have in common.

@@ -37,7 +37,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	return llava.NewTiled(ck, c, architecture, wholeAndTiles,
-		func(m *llava.Tiled, px *imageproc.Pixels) ([]*llava.Tiles, error) {
+		func(m *llava.Model, px *imageproc.Pixels) ([]*llava.Picture, error) {
 			return m.Cut(spread(m, c, px), func(h, w, _ int) (*model.Views, []nn.Mix) {
 				return pack(c, h, w), nil
 			})
@@ -46,7 +46,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 
 // spread adds an axis for pictures to px if it has the tiles of all pictures concatenated, [tiles,
 // 3, side, side], which transformers accepts too.
-func spread(m *llava.Tiled, c *llava.Config, px *imageproc.Pixels) *imageproc.Pixels {
+func spread(m *llava.Model, c *llava.Config, px *imageproc.Pixels) *imageproc.Pixels {
 	if len(px.Shape) != 4 || !m.Square(px.Shape) {
 		return px
 	}

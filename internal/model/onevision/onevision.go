@@ -38,10 +38,10 @@ func New(ck *model.Source) (model.Multimodal, error) {
 
 // pictures returns the pictures of px, or the video: px has the shape [pictures, views, 3, side,
 // side], or [frames, 3, side, side].
-func (c *Config) pictures(m *llava.Tiled, px *imageproc.Pixels) ([]*llava.Tiles, error) {
+func (c *Config) pictures(m *llava.Model, px *imageproc.Pixels) ([]*llava.Picture, error) {
 	switch side := c.Vision.ImageSide; {
 	case len(px.Shape) == 4 && m.Square(px.Shape):
-		return []*llava.Tiles{c.video(m, px)}, nil
+		return []*llava.Picture{c.video(m, px)}, nil
 	case len(px.Shape) == 4:
 		return nil, fmt.Errorf("onevision: pixel_values: shape %v, want [pictures views 3 %d %d] "+
 			"(config's image_size), or of a video [frames 3 %[2]d %[3]d]", px.Shape, side, side)
@@ -56,7 +56,7 @@ func (c *Config) pictures(m *llava.Tiled, px *imageproc.Pixels) ([]*llava.Tiles,
 }
 
 // video returns the video whose frames px are, as one list of tokens.
-func (c *Config) video(m *llava.Tiled, px *imageproc.Pixels) *llava.Tiles {
+func (c *Config) video(m *llava.Model, px *imageproc.Pixels) *llava.Picture {
 	l := c.clip(px.Shape[0])
 	p := m.Tiles(px.Data, &l.Views, l.rows)
 	s := p.Shape()
