@@ -1,5 +1,6 @@
-// Package cells is what Qwen's vision towers share: names of weights, the order of patches, parts
-// of long products, and a trace of attention. A cell is one merged token, merge×merge patches.
+// Package cells is what Qwen's models share: all but their towers and layouts. It has names of
+// weights, the order of patches, parts of long products, and a trace of attention. A cell is one
+// merged token, merge×merge patches.
 // Patches arrive cell by cell in raster order (block order).
 package cells
 

@@ -33,7 +33,7 @@ func TestConfigVideo(t *testing.T) {
 		}
 		got, err := ParseConfig([]byte(strings.Replace(string(data), from, c.to, 1)))
 		switch {
-		case c.names == "" && (err != nil || got.VideoToken != c.token):
+		case c.names == "" && (err != nil || got.Tokens.Video != c.token):
 			t.Errorf("%s: got %v, %v, want %d", c.to, got, err, c.token)
 		case c.names != "" &&
 			(err == nil || !strings.Contains(err.Error(), c.names) ||

@@ -27,22 +27,17 @@ import (
 	"math"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/qwen2"
-	"github.com/restore-vlm/restore/internal/nn"
 )
 
 // Config is a Qwen2.5-VL config.json.
 type Config struct {
-	Vision     VisionConfig
-	Text       qwen2.Config
-	ImageToken int32
-	VideoToken int32 // -1: the model takes no videos
-	// tokens before and after a picture
-	Before, After int32
+	Vision VisionConfig
+	Text   qwen2.Config
+	Tokens cells.Tokens
 }
 
 // ParseConfig reads config.json in the older form (text keys at the top) or in the form of
@@ -59,25 +54,19 @@ func ParseConfig(data []byte) (*Config, error) {
 		v.Fail("text_config", "missing, want an object (or its keys at the top, as in older files)")
 	}
 	c := &Config{
-		Vision:     parseVision(v.Object("vision_config", true)),
-		Text:       qwen2.ParseConfig(text, qwen2.VL, v.Bool("tie_word_embeddings", false)),
-		ImageToken: int32(v.Int("image_token_id", -1, 0, 1<<30)),
-		VideoToken: -1,
-		Before:     int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
-		After:      int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
+		Vision: parseVision(v.Object("vision_config", true)),
+		Text:   qwen2.ParseConfig(text, qwen2.VL, v.Bool("tie_word_embeddings", false)),
+		Tokens: cells.Tokens{
+			Image:  int32(v.Int("image_token_id", -1, 0, 1<<30)),
+			Video:  -1,
+			Before: int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
+			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
+		},
 	}
 	if v.Has("video_token_id") {
-		c.VideoToken = int32(v.Int("video_token_id", -1, 0, 1<<30))
+		c.Tokens.Video = int32(v.Int("video_token_id", -1, 0, 1<<30))
 	}
-	if int(c.ImageToken) >= c.Text.Vocab {
-		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken,
-			c.Text.Vocab)
-	}
-	if int(c.VideoToken) >= c.Text.Vocab || c.VideoToken == c.ImageToken {
-		v.Fail("video_token_id",
-			"got %d, want an id below vocab_size %d that is not image_token_id", c.VideoToken,
-			c.Text.Vocab)
-	}
+	c.Tokens.Check(v, c.Text.Vocab)
 	if c.Text.Sections == nil {
 		text.Fail("mrope_section",
 			"missing, want the numbers of rotary pairs that follow time, height and width")
@@ -87,10 +76,9 @@ func ParseConfig(data []byte) (*Config, error) {
 
 // Model is a bound Qwen2.5-VL.
 type Model struct {
+	cells.Model
 	cfg    *Config
 	vision *encoder
-	text   *llama.Decoder
-	info   model.Info
 }
 
 // New binds ck; the error lists every weight that does not fit config.json.
@@ -100,8 +88,11 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{
-		cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: llama.New(b, c.Text.Config),
+	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
+	m.Model = cells.Model{
+		Name: "qwen25vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,
+		Text: llama.New(b, c.Text.Config), Tokens: c.Tokens,
+		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
 	}
 	if err := b.Finish(); err != nil {
 		return nil, err
@@ -110,10 +101,10 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, fmt.Errorf("qwen25vl: config.json: vision_config: out_hidden_size: got "+
 			"%d, want the decoder's hidden_size %d", c.Vision.Out, c.Text.Hidden)
 	}
-	m.info = model.Info{Architecture: architecture, EOS: c.Text.EOS}
-	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
+	info := &m.About
+	info.Params, info.Bytes, info.Types = b.Params()
 	v, t := &c.Vision, &c.Text
-	m.info.Vision = []model.Field{
+	info.Vision = []model.Field{
 		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
 		{Name: "window (px)", Value: v.Window}, {Name: "hidden", Value: v.Hidden},
 		{Name: "heads", Value: v.Heads},
@@ -121,8 +112,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 			Name: "layers that see the whole picture", Value: v.Full,
 		}, {Name: "mlp", Value: v.MLP},
 	}
-	m.info.Text = t.Fields()
-	m.info.SizesOf = m.sizes
+	info.Text = t.Fields()
 	return m, nil
 }
 
@@ -139,22 +129,13 @@ func (m *Model) sizes(tokens int) *model.Sizes {
 	return s
 }
 
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
-
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(
 	px *imageproc.Pixels, share float64,
 ) (rows int, attention float64) {
 	e := m.vision
 	n := share * float64(px.Shape[0])
-	window := share * float64(min(px.Shape[0], e.side()*e.side()*e.cell()))
+	window := share * float64(min(px.Shape[0], e.side()*e.side()*e.Cell()))
 	keys := float64(len(e.Full))*n + float64(e.Layers-len(e.Full))*window
 	return int(n), 4 * n * keys * float64(e.Hidden)
 }
@@ -163,21 +144,10 @@ func (m *Model) EncodeWork(
 func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
 	e, n := m.vision, int(share*float64(px.Shape[0]))
 	rows := min(n, cells.MostRows)
-	tokens := n / e.cell()
+	tokens := n / e.Cell()
 	// a product keeps its widest input
-	wide := rows*e.MLP + 2*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.cell())
+	wide := rows*e.MLP + 2*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.Cell())
 	return 4 * int64(n*(5*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+2*tokens*e.Out)
-}
-
-// Marks implements model.Marked.
-func (m *Model) Marks() (before, after int32) { return m.cfg.Before, m.cfg.After }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
-
-// Project implements model.Multimodal: features already passed the merger.
-func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
-	return append([]float32(nil), features[:rows*m.cfg.Vision.Out]...)
 }
 
 // Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
@@ -191,9 +161,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	at := 0
 	for i, g := range px.GridTHW {
 		n := g[0] * g[1] * g[2] * e.patch.In
-		pics[i] = &picture{
-			m, px.Data[at : at+n], g, cells.Moments(g), m.shape(g, px.SecondsPerMoment),
-		}
+		pics[i] = m.Picture(px.Data[at:at+n], cells.Moments(g), m.shape(g, px.SecondsPerMoment))
 		at += n
 	}
 	return pics, nil
@@ -223,51 +191,6 @@ func (m *Model) shape(g [3]int, seconds float64) *model.Shape {
 		s.FrameH, s.FrameW = rows, cols
 	}
 	return s
-}
-
-// picture is the patches [patches, 3·frames·patch²] of one picture or video.
-type picture struct {
-	m     *Model
-	px    []float32
-	grid  [3]int
-	parts []cells.Part
-	shape *model.Shape
-}
-
-// Only implements model.Divisible.
-func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
-	e, kept := p.m.vision, s.Pruned.Kept
-	return &picture{
-		p.m, nn.Gathered(p.px, kept, e.cell()*e.patch.In), p.grid,
-		[]cells.Part{{Grid: p.grid, Kept: kept, LogSize: logSize}}, s,
-	}
-}
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
-
-// Within implements model.Picture: it returns an error, because no method is defined for this
-// encoder.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("qwen25vl: %s", p.shape.Closed)
-}
-
-// Encode implements model.Multimodal.
-func (m *Model) Encode(
-	r *model.Run, pics []model.Picture, need model.Needs,
-) ([]*model.Visual, error) {
-	px := make([][]float32, len(pics))
-	var parts []cells.Part
-	for i, p := range pics {
-		p := p.(*picture)
-		px[i], parts = p.px, append(parts, p.parts...)
-	}
-	e := m.vision
-	out, err := e.encode(r, nn.Joined(px), arrange(parts, e.Merge, e.side()), need)
-	if err != nil {
-		return nil, err
-	}
-	return out.Visuals(pics, &e.attn), nil
 }
 
 // times returns the positions on the time axis of moments with the given seconds between them, in

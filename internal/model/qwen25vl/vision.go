@@ -11,18 +11,16 @@ import (
 
 // VisionConfig holds the encoder's sizes.
 type VisionConfig struct {
-	Hidden, Heads, Layers, MLP, Out int
-	Patch, Frames, Merge            int // pixels, frames per patch, patches along a cell's side
-	Window                          int // pixels along a window's side
-	Full                            []int
-	Rate                            int     // positions of time per second
-	Theta                           float64 // base of the rotation
+	cells.Tower
+	Window int // pixels along a window's side
+	Full   []int
+	Rate   int // positions of time per second
 }
 
 // parseVision reads a vision_config object. Absent keys take the defaults of
 // transformers' Qwen2_5_VLVisionConfig.
 func parseVision(v *model.Values) VisionConfig {
-	c := VisionConfig{
+	c := VisionConfig{Tower: cells.Tower{
 		Hidden: v.Int("hidden_size", -1, 1, 1<<16),
 		Heads:  v.Int("num_heads", 16, 1, 1<<10),
 		Layers: v.Int("depth", 32, 1, 1<<10),
@@ -31,18 +29,13 @@ func parseVision(v *model.Values) VisionConfig {
 		Patch:  v.Int("patch_size", 14, 1, 512),
 		Frames: v.Int("temporal_patch_size", 2, 1, 16),
 		Merge:  v.Int("spatial_merge_size", 2, 1, 16),
-		Window: v.Int("window_size", 112, 1, 1<<16),
-		Rate:   v.Int("tokens_per_second", 4, 1, 1<<10),
 		Theta:  cells.Theta(v),
-	}
+	}}
+	c.Window = v.Int("window_size", 112, 1, 1<<16)
+	c.Rate = v.Int("tokens_per_second", 4, 1, 1<<10)
 	v.String("hidden_act", "silu", "silu")
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
-	if c.Hidden%c.Heads != 0 {
-		v.Fail("num_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
-	} else if dim := c.Hidden / c.Heads; dim%4 != 0 {
-		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
-			"pairs of rows and columns)", c.Heads, dim)
-	}
+	c.CheckHeads(v)
 	if cell := c.Merge * c.Patch; c.Window%cell != 0 {
 		v.Fail("window_size", "got %d, want a multiple of %d (spatial_merge_size * patch_size)",
 			c.Window, cell)
@@ -71,9 +64,6 @@ func (c *VisionConfig) wholes() []int {
 	}
 	return full
 }
-
-// cell returns the number of patches in a cell.
-func (c *VisionConfig) cell() int { return c.Merge * c.Merge }
 
 const visionEps = 1e-6 // of the encoder's norms; not in the config
 
@@ -123,21 +113,22 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	e.blocks[last].tap = true
 	m := b.In("merger.")
 	e.norm = m.RMSNorm("ln_q", "hidden", d, visionEps)
-	e.up = m.Linear("mlp.0", "hidden * merge², hidden * merge²", d*c.cell(), d*c.cell(), true)
-	e.down = m.Linear("mlp.2", "out hidden, hidden * merge²", c.Out, d*c.cell(), true)
+	e.up = m.Linear("mlp.0", "hidden * merge², hidden * merge²", d*c.Cell(), d*c.Cell(), true)
+	e.down = m.Linear("mlp.2", "out hidden, hidden * merge²", c.Out, d*c.Cell(), true)
 	return e
 }
 
-// encode runs pictures in the order o; px: [patches, 3·frames·patch²].
+// encode runs parts; px: [patches, 3·frames·patch²], the patches that are encoded, block order.
 func (e *encoder) encode(
-	r *model.Run, px []float32, o *order, need model.Needs,
+	r *model.Run, px []float32, parts []cells.Part, need model.Needs,
 ) (*cells.Encoded, error) {
+	o := arrange(parts, e.Merge, e.side())
 	d, n, dim, pixels := e.Hidden, o.patches, e.attn.HeadDim, e.patch.In
 	x, in := r.Buffer("qwen25vl.x", n*d), r.Buffer("qwen25vl.a", n*d)
 	cells.InParts(n, func(lo, hi int) {
 		e.patch.Apply(r.Pool, in[lo*d:], px[lo*pixels:], hi-lo) // (1)
 	})
-	nn.Gather(x, in, o.window, e.cell()*d)
+	nn.Gather(x, in, o.window, e.Cell()*d)
 	cos, sin := r.Buffer("qwen25vl.cos", n*dim/2), r.Buffer("qwen25vl.sin", n*dim/2)
 	e.rope.Tables(cos, sin, o.inWindows)
 	if r.Trace != nil {
@@ -220,14 +211,14 @@ func (e *encoder) block(
 // in raster order: [cells, width].
 func (e *encoder) perCell(v []float32, o *order, width int) []float32 {
 	mean, out := make([]float32, o.cells*width), make([]float32, o.cells*width)
-	nn.GroupMean(mean, v, e.cell(), width)
+	nn.GroupMean(mean, v, e.Cell(), width)
 	nn.Gather(out, mean, o.reverse, width)
 	return out
 }
 
 // merge computes one row for each cell (4).
 func (e *encoder) merge(r *model.Run, x []float32, o *order, out *cells.Encoded) {
-	wide := e.Hidden * e.cell()
+	wide := e.Hidden * e.Cell()
 	e.norm.Apply(r.Pool, x, x, o.patches)
 	y := r.Buffer("qwen25vl.y", o.cells*e.Out)
 	cells.InParts(o.cells, func(lo, hi int) {

@@ -62,7 +62,10 @@ func TestArrange(t *testing.T) {
 // picture, and reports the time per patch.
 func BenchmarkEncode(b *testing.B) {
 	c := VisionConfig{
-		Hidden: 1280, Heads: 16, Layers: 1, MLP: 3420, Out: 3584, Patch: 14, Frames: 2, Merge: 2,
+		Tower: cells.Tower{
+			Hidden: 1280, Heads: 16, Layers: 1, MLP: 3420, Out: 3584, Patch: 14, Frames: 2,
+			Merge: 2,
+		},
 		Window: 112,
 	}
 	rng := rand.New(rand.NewPCG(1, 2))

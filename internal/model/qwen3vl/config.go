@@ -11,22 +11,17 @@ import (
 
 // Config is a Qwen3-VL config.json.
 type Config struct {
-	Vision     VisionConfig
-	Text       llama.Config
-	ImageToken int32
-	VideoToken int32
-	// tokens before and after a picture
-	Before, After int32
-	EOS           []int32
+	Vision VisionConfig
+	Text   llama.Config
+	Tokens cells.Tokens
+	EOS    []int32
 }
 
 // VisionConfig holds the encoder's sizes.
 type VisionConfig struct {
-	Hidden, Heads, Layers, MLP, Out int
-	Patch, Frames, Merge            int     // pixels, frames per patch, patches along a cell's side
-	Table                           int     // learned positions along a side
-	Deep                            []int   // blocks whose output the decoder reads too, by merger
-	Theta                           float64 // base of the rotation
+	cells.Tower
+	Table int   // learned positions along a side
+	Deep  []int // blocks whose output the decoder reads too, by merger
 }
 
 // ParseConfig reads config.json. The error lists every problem.
@@ -37,24 +32,18 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	text := v.Object("text_config", true)
 	c := &Config{
-		Vision:     parseVision(v.Object("vision_config", true)),
-		Text:       parseText(v, text),
-		ImageToken: int32(v.Int("image_token_id", 151655, 0, 1<<30)),
-		VideoToken: int32(v.Int("video_token_id", 151656, 0, 1<<30)),
-		Before:     int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
-		After:      int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
-		EOS:        text.IDs("eos_token_id"),
+		Vision: parseVision(v.Object("vision_config", true)),
+		Text:   parseText(v, text),
+		Tokens: cells.Tokens{
+			Image:  int32(v.Int("image_token_id", 151655, 0, 1<<30)),
+			Video:  int32(v.Int("video_token_id", 151656, 0, 1<<30)),
+			Before: int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
+			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
+		},
+		EOS: text.IDs("eos_token_id"),
 	}
 	c.Text.Deep = len(c.Vision.Deep)
-	if int(c.ImageToken) >= c.Text.Vocab {
-		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken,
-			c.Text.Vocab)
-	}
-	if int(c.VideoToken) >= c.Text.Vocab || c.VideoToken == c.ImageToken {
-		v.Fail("video_token_id",
-			"got %d, want an id below vocab_size %d that is not image_token_id", c.VideoToken,
-			c.Text.Vocab)
-	}
+	c.Tokens.Check(v, c.Text.Vocab)
 	if c.Text.Deep > c.Text.Layers {
 		v.Fail("deepstack_visual_indexes", "got %d, want at most the decoder's %d layers",
 			c.Text.Deep, c.Text.Layers)
@@ -117,7 +106,7 @@ func parseText(top, v *model.Values) llama.Config {
 // parseVision reads a vision_config object. Absent keys take the defaults of transformers'
 // Qwen3VLVisionConfig.
 func parseVision(v *model.Values) VisionConfig {
-	c := VisionConfig{
+	c := VisionConfig{Tower: cells.Tower{
 		Hidden: v.Int("hidden_size", 1152, 1, 1<<16),
 		Heads:  v.Int("num_heads", 16, 1, 1<<10),
 		Layers: v.Int("depth", 27, 1, 1<<10),
@@ -126,9 +115,9 @@ func parseVision(v *model.Values) VisionConfig {
 		Patch:  v.Int("patch_size", 16, 1, 512),
 		Frames: v.Int("temporal_patch_size", 2, 1, 16),
 		Merge:  v.Int("spatial_merge_size", 2, 1, 16),
-		Deep:   v.Ints("deepstack_visual_indexes", []int{8, 16, 24}),
 		Theta:  cells.Theta(v),
-	}
+	}}
+	c.Deep = v.Ints("deepstack_visual_indexes", []int{8, 16, 24})
 	n := v.Int("num_position_embeddings", 2304, 1, 1<<20)
 	if c.Table = int(math.Sqrt(float64(n))); c.Table*c.Table != n {
 		v.Fail("num_position_embeddings", "got %d, want a square number", n)
@@ -136,12 +125,7 @@ func parseVision(v *model.Values) VisionConfig {
 	v.String("hidden_act", "gelu_pytorch_tanh", "gelu_pytorch_tanh")
 	v.Unsupported(map[string]string{"in_channels": "3"})
 	v.String("model_type", "qwen3_vl", "qwen3_vl", "qwen3_vl_vision")
-	if c.Hidden%c.Heads != 0 {
-		v.Fail("num_heads", "got %d, which does not divide hidden_size %d", c.Heads, c.Hidden)
-	} else if dim := c.Hidden / c.Heads; dim%4 != 0 {
-		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
-			"pairs of rows and columns)", c.Heads, dim)
-	}
+	c.CheckHeads(v)
 	seen := map[int]bool{}
 	for _, i := range c.Deep {
 		if i < 0 || i >= c.Layers || seen[i] {
@@ -152,6 +136,3 @@ func parseVision(v *model.Values) VisionConfig {
 	}
 	return c
 }
-
-// cell returns the number of patches in a cell.
-func (c *VisionConfig) cell() int { return c.Merge * c.Merge }

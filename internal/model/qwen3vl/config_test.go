@@ -27,7 +27,7 @@ func TestConfig(t *testing.T) {
 	}
 	const least = `{"text_config":{"hidden_size":3584,"rope_theta":5e6},"vision_config":{}}`
 	c, err := ParseConfig([]byte(least))
-	if err != nil || c.Vision.Deep[2] != 24 || c.Text.HeadDim != 128 || c.ImageToken != 151655 ||
+	if err != nil || c.Vision.Deep[2] != 24 || c.Text.HeadDim != 128 || c.Tokens.Image != 151655 ||
 		c.Vision.Theta != 1e4 || c.Text.Tied {
 		t.Errorf("defaults: %+v, %v", c, err)
 	}

@@ -27,19 +27,16 @@ import (
 	"fmt"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/nn"
 )
 
 // Model is a bound Qwen3-VL.
 type Model struct {
+	cells.Model
 	cfg    *Config
 	vision *encoder
-	text   *llama.Decoder
-	info   model.Info
 }
 
 // New binds ck; the error lists every weight that does not fit config.json.
@@ -49,23 +46,25 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{
-		cfg: c, vision: newEncoder(b.In("visual."), c.Vision), text: llama.New(b, c.Text),
+	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
+	m.Model = cells.Model{
+		Name: "qwen3vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,
+		Text: llama.New(b, c.Text), Tokens: c.Tokens,
+		About: model.Info{Architecture: architecture, EOS: c.EOS, SizesOf: m.sizes},
 	}
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
-	m.info = model.Info{Architecture: architecture, EOS: c.EOS}
-	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
+	info := &m.About
+	info.Params, info.Bytes, info.Types = b.Params()
 	v := &c.Vision
-	m.info.Vision = []model.Field{
+	info.Vision = []model.Field{
 		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
 		{Name: "hidden", Value: v.Hidden}, {Name: "heads", Value: v.Heads},
 		{Name: "layers", Value: v.Layers}, {Name: "mlp", Value: v.MLP},
 		{Name: "layers that the decoder reads too", Value: v.Deep},
 	}
-	m.info.Text = c.Text.Fields()
-	m.info.SizesOf = m.sizes
+	info.Text = c.Text.Fields()
 	return m, nil
 }
 
@@ -81,21 +80,6 @@ func (m *Model) sizes(tokens int) *model.Sizes {
 	}
 	return s
 }
-
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
-
-// Marks implements model.Marked.
-func (m *Model) Marks() (before, after int32) { return m.cfg.Before, m.cfg.After }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
 
 // Around implements model.Timed.
 func (m *Model) Around() (before, after string) { return "<|vision_start|>", "<|vision_end|>" }
@@ -116,16 +100,11 @@ func (m *Model) EncodeWork(
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
 	e, n := m.vision, int(share*float64(px.Shape[0]))
-	rows, tokens := min(n, cells.MostRows), n/e.cell()
+	rows, tokens := min(n, cells.MostRows), n/e.Cell()
 	// a product keeps its widest input
-	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.cell())
+	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.Cell())
 	return 4 * int64(n*(6*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+
 		(1+len(e.Deep))*tokens*e.Out)
-}
-
-// Project implements model.Multimodal: features already passed the merger.
-func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
-	return append([]float32(nil), features[:rows*m.cfg.Vision.Out]...)
 }
 
 // Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
@@ -154,7 +133,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		if px.Times != nil {
 			s.Time = fmt.Sprintf("<%.1f seconds>", px.Times[i])
 		}
-		pics[i] = &picture{m, px.Data[at : at+n], part, s}
+		pics[i] = m.Picture(px.Data[at:at+n], []cells.Part{part}, s)
 		at += n
 	}
 	return pics, nil
@@ -171,63 +150,4 @@ func (m *Model) shape(g [3]int) *model.Shape {
 	}
 	s.Grid(rows, cols)
 	return s
-}
-
-// picture is the patches [patches, 3·frames·patch²] of one picture or moment.
-type picture struct {
-	m     *Model
-	px    []float32
-	part  cells.Part
-	shape *model.Shape
-}
-
-// Only implements model.Divisible.
-func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
-	e, kept := p.m.vision, s.Pruned.Kept
-	return &picture{
-		p.m, nn.Gathered(p.px, kept, e.cell()*e.patch.In),
-		cells.Part{Grid: p.part.Grid, Kept: kept, LogSize: logSize}, s,
-	}
-}
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
-
-// Within implements model.Picture: it returns an error, because no method is defined for this
-// encoder.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("qwen3vl: %s", p.shape.Closed)
-}
-
-// Shrink implements model.Picture.
-func (p *picture) Shrink(
-	r *model.Run, rows, cols int,
-) (x []float32, deep [][]float32, err error) {
-	if p.shape.Fixed != "" {
-		return nil, nil, fmt.Errorf("qwen3vl: %s", p.shape.Fixed)
-	}
-	e := p.m.vision
-	to := [3]int{1, rows * e.Merge, cols * e.Merge}
-	small := cells.Shrink(r, p.px, p.part.Grid, to, 3*e.Frames, e.Patch, e.Merge)
-	out, err := e.encode(r, small, cells.Moments(to), model.Needs{})
-	if err != nil {
-		return nil, nil, err
-	}
-	return out.X, out.Deep, nil
-}
-
-// Encode implements model.Multimodal.
-func (m *Model) Encode(
-	r *model.Run, pics []model.Picture, need model.Needs,
-) ([]*model.Visual, error) {
-	px, parts := make([][]float32, len(pics)), make([]cells.Part, len(pics))
-	for i, p := range pics {
-		p := p.(*picture)
-		px[i], parts[i] = p.px, p.part
-	}
-	out, err := m.vision.encode(r, nn.Joined(px), parts, need)
-	if err != nil {
-		return nil, err
-	}
-	return out.Visuals(pics, &m.vision.attn), nil
 }

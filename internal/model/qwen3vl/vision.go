@@ -65,7 +65,7 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 }
 
 func newMerger(b *model.Binder, c *VisionConfig, joined bool) merger {
-	wide := c.Hidden * c.cell()
+	wide := c.Hidden * c.Cell()
 	width, why := c.Hidden, "hidden"
 	if joined {
 		width, why = wide, "hidden * merge²"
@@ -120,7 +120,7 @@ func (e *encoder) encode(
 			rows := e.deep[k].merge(r, x, n, &e.VisionConfig)
 			if r.Trace != nil {
 				r.Trace(fmt.Sprintf("vision.deepstack.%d", len(out.Deep)),
-					[]int{n / e.cell(), e.Out}, rows)
+					[]int{n / e.Cell(), e.Out}, rows)
 			}
 			out.Deep = append(out.Deep, rows)
 		}
@@ -130,7 +130,7 @@ func (e *encoder) encode(
 	}
 	out.X = e.merger.merge(r, x, n, &e.VisionConfig)
 	if r.Trace != nil {
-		r.Trace("vision.merger", []int{n / e.cell(), e.Out}, out.X)
+		r.Trace("vision.merger", []int{n / e.Cell(), e.Out}, out.X)
 	}
 	return out, nil
 }
@@ -216,22 +216,22 @@ func (e *encoder) block(
 
 // perCell averages rows of v [patches, width] over each cell: [cells, width].
 func (e *encoder) perCell(v []float32, width int) []float32 {
-	out := make([]float32, len(v)/e.cell())
-	nn.GroupMean(out, v, e.cell(), width)
+	out := make([]float32, len(v)/e.Cell())
+	nn.GroupMean(out, v, e.Cell(), width)
 	return out
 }
 
 // merge returns one row for each cell of x [patches, hidden] (5), (6). x is not changed.
 func (m *merger) merge(r *model.Run, x []float32, patches int, c *VisionConfig) []float32 {
-	wide := c.Hidden * c.cell()
-	n := patches / c.cell()
+	wide := c.Hidden * c.Cell()
+	n := patches / c.Cell()
 	out := make([]float32, n*c.Out)
 	cells.InParts(n, func(lo, hi int) {
 		k := hi - lo
 		h, g := r.Buffer("qwen3vl.h", k*wide), r.Buffer("qwen3vl.g", k*wide)
 		rows := k
 		if !m.joined {
-			rows = k * c.cell()
+			rows = k * c.Cell()
 		}
 		m.norm.Apply(r.Pool, h, x[lo*wide:hi*wide], rows)
 		m.up.Apply(r.Pool, g, h, k)

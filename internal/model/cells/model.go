@@ -1,0 +1,144 @@
+package cells
+
+import (
+	"fmt"
+
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Tower is the sizes that all towers have.
+type Tower struct {
+	Hidden, Heads, Layers, MLP, Out int
+	Patch, Frames, Merge            int     // pixels, frames per patch, patches along a cell's side
+	Theta                           float64 // base of the rotation
+}
+
+// Cell returns the number of patches in a cell.
+func (t *Tower) Cell() int { return t.Merge * t.Merge }
+
+// CheckHeads refuses heads that cannot be rotated by rows and columns.
+func (t *Tower) CheckHeads(v *model.Values) {
+	if t.Hidden%t.Heads != 0 {
+		v.Fail("num_heads", "got %d, which does not divide hidden_size %d", t.Heads, t.Hidden)
+	} else if dim := t.Hidden / t.Heads; dim%4 != 0 {
+		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
+			"pairs of rows and columns)", t.Heads, dim)
+	}
+}
+
+// Tokens are the ids that stand for pictures and videos, and those before and after each.
+type Tokens struct {
+	Image, Video  int32 // Video -1: the model takes no videos
+	Before, After int32
+}
+
+// Check refuses ids that the vocabulary does not have, or that are one.
+func (t *Tokens) Check(v *model.Values, vocab int) {
+	if int(t.Image) >= vocab {
+		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", t.Image, vocab)
+	}
+	if int(t.Video) >= vocab || t.Video == t.Image {
+		v.Fail("video_token_id", "got %d, want an id below vocab_size %d that is not "+
+			"image_token_id", t.Video, vocab)
+	}
+}
+
+// Model is what Qwen's models have in common.
+type Model struct {
+	Name  string // for errors
+	Tower *Tower
+	// Run runs the tower over the patches px of parts that are encoded, in block order.
+	Run    func(r *model.Run, px []float32, parts []Part, need model.Needs) (*Encoded, error)
+	Attn   *nn.Attention // of the tower
+	Text   model.Decoder
+	Tokens Tokens
+	About  model.Info
+}
+
+// Decoder implements model.Multimodal.
+func (m *Model) Decoder() model.Decoder { return m.Text }
+
+// ImageToken implements model.Multimodal.
+func (m *Model) ImageToken() int32 { return m.Tokens.Image }
+
+// VideoToken implements model.Multimodal.
+func (m *Model) VideoToken() int32 { return m.Tokens.Video }
+
+// Marks implements model.Marked.
+func (m *Model) Marks() (before, after int32) { return m.Tokens.Before, m.Tokens.After }
+
+// Info implements model.Multimodal.
+func (m *Model) Info() model.Info { return m.About }
+
+// Project implements model.Multimodal: features already passed the merger.
+func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
+	return append([]float32(nil), features[:rows*m.Tower.Out]...)
+}
+
+// values is the number of values of a patch.
+func (m *Model) values() int { return 3 * m.Tower.Frames * m.Tower.Patch * m.Tower.Patch }
+
+// Picture returns a picture, or a video, of which px are the patches of parts.
+func (m *Model) Picture(px []float32, parts []Part, shape *model.Shape) model.Picture {
+	return &picture{m, px, parts, shape}
+}
+
+// Encode implements model.Multimodal.
+func (m *Model) Encode(
+	r *model.Run, pics []model.Picture, need model.Needs,
+) ([]*model.Visual, error) {
+	px := make([][]float32, len(pics))
+	var parts []Part
+	for i, p := range pics {
+		p := p.(*picture)
+		px[i], parts = p.px, append(parts, p.parts...)
+	}
+	out, err := m.Run(r, nn.Joined(px), parts, need)
+	if err != nil {
+		return nil, err
+	}
+	return out.Visuals(pics, m.Attn), nil
+}
+
+// picture is the patches [patches, 3·frames·patch²] of one picture or video.
+type picture struct {
+	m     *Model
+	px    []float32
+	parts []Part
+	shape *model.Shape
+}
+
+// Shape implements model.Picture.
+func (p *picture) Shape() *model.Shape { return p.shape }
+
+// Only implements model.Divisible.
+func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
+	kept := s.Pruned.Kept
+	part := Part{Grid: p.parts[0].Grid, Kept: kept, LogSize: logSize}
+	return p.m.Picture(nn.Gathered(p.px, kept, p.m.Tower.Cell()*p.m.values()), []Part{part}, s)
+}
+
+// Within implements model.Picture: it returns an error, because no method is defined for these
+// encoders.
+func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
+	return nil, fmt.Errorf("%s: %s", p.m.Name, p.shape.Closed)
+}
+
+// Shrink implements model.Picture.
+func (p *picture) Shrink(
+	r *model.Run, rows, cols int,
+) (x []float32, deep [][]float32, err error) {
+	if p.shape.Fixed != "" {
+		return nil, nil, fmt.Errorf("%s: %s", p.m.Name, p.shape.Fixed)
+	}
+	t := p.m.Tower
+	to := [3]int{1, rows * t.Merge, cols * t.Merge}
+	small := Shrink(r, p.px, p.parts[0].Grid, to, 3*t.Frames, t.Patch, t.Merge)
+	out, err := p.m.Run(r, small, Moments(to), model.Needs{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return out.X, out.Deep, nil
+}
