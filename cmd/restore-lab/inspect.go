@@ -12,8 +12,10 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/seam"
+	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
@@ -266,9 +268,13 @@ func newInspectImage(a *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tensors, err := prepare(proc, decoded)
+		px, err := proc.Process([]*imageproc.Picture{decoded})
 		if err != nil {
 			return fmt.Errorf("%s: %w", cli.StdinName(image), err)
+		}
+		tensors := lab.PixelValues(px)
+		if px.GridTHW == nil { // without the axis of pictures
+			tensors["pixel_values"] = tensor.From(px.Shape[1:], px.Data)
 		}
 		return to.Write(
 			func(w io.Writer) error { return checkpoint.WriteSafetensors(w, tensors, nil) },

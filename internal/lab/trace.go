@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -259,12 +260,8 @@ func (t *tracing) pixelValues() {
 		lens = append(lens, int64(t.prompt.Shape(i).N))
 	}
 	t.out["packed_lens"] = tensor.From([]int{len(lens)}, lens)
-	if px := t.px; px != nil {
-		t.out["pixel_values"] = tensor.From(px.Shape, px.Data)
-		t.out.rows("image_sizes", len(px.ImageSizes), func(i int) []int {
-			return px.ImageSizes[i][:]
-		})
-		t.out.rows("image_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
+	if t.px != nil {
+		maps.Copy(t.out, PixelValues(t.px))
 	}
 	if px := t.video; px != nil {
 		shape := px.Shape
@@ -274,6 +271,14 @@ func (t *tracing) pixelValues() {
 		t.out["pixel_values_videos"] = tensor.From(shape, px.Data)
 		t.out.rows("video_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
 	}
+}
+
+// PixelValues are prepared pictures and their sizes, under the names of a trace.
+func PixelValues(px *imageproc.Pixels) map[string]*tensor.Tensor {
+	out := traced{"pixel_values": tensor.From(px.Shape, px.Data)}
+	out.rows("image_sizes", len(px.ImageSizes), func(i int) []int { return px.ImageSizes[i][:] })
+	out.rows("image_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
+	return out
 }
 
 // rows writes n rows of whole numbers, if there are any.
