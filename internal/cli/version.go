@@ -28,7 +28,7 @@ func NewVersion(a *App) *cobra.Command {
 			"machine) and stores the choice in the user's cache folder. " +
 			"With AVX-512 and VNNI, one or two rows have plans too: the first answers of a " +
 			"model measure them. " +
-			"KERNEL_PLAN=rows|wide|blocks|turns in the environment sets one, and products " +
+			"KERNEL_PLAN=rows|blocks|turns in the environment sets one, and products " +
 			"that do not have it use rows.",
 		Args: NoArgs,
 		RunE: func(*cobra.Command, []string) error {

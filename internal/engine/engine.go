@@ -132,7 +132,6 @@ type Engine struct {
 
 	context   int // positions
 	together  int // most sequences in one forward that still give the same bits as alone
-	leastRead int // fewest rows of a prompt that are read together
 	pagesMost int
 	device    *scheduler // nil in an engine that only describes
 	prefixes  *prefixCache
@@ -336,9 +335,8 @@ const (
 	keysUnknown  = min(2<<30, math.MaxInt/4) // bytes: 512 MiB on 32 bits
 )
 
-// leastRead is the fewest rows of a prompt that are read together, unless products with the
-// decoder's weights want more. Attention computes fewer rows as decoding steps, which add in
-// another order.
+// leastRead is the fewest rows of a prompt that are read together. Attention computes fewer rows as
+// decoding steps, which add in another order.
 const leastRead = 4
 
 // limits sets the limits on context and memory.
@@ -367,11 +365,7 @@ func (e *Engine) limits(o *Options) error {
 	}
 	e.cached = newFeatureCache(features)
 	e.encoded.most = o.EncodedBytes
-	f := e.decoderFormat()
-	e.together, e.leastRead = min(parallelMost, kernel.FewRows(f)), leastRead
-	if f != kernel.F32 && e.together < parallelMost {
-		e.leastRead = e.together + 1
-	}
+	e.together = min(parallelMost, kernel.FewRows(e.decoderFormat()))
 	e.digest = Key(checkpoint.Digest(e.ck))
 	e.made = fmt.Append(nil, o.MinPixels, o.MaxPixels, o.Pad, e.ck.Plan, e.ck.About().Packed,
 		kernel.Layout(), kernel.Implementation())

@@ -57,12 +57,12 @@ func (d *scheduler) room(missing func() (pages, find int)) {
 }
 
 // sharable returns how many units of the prompt may come from a prefix in memory. The rest must
-// have at least e.leastRead rows: fewer rows are summed in another order than in the whole prompt,
+// have at least leastRead rows: fewer rows are summed in another order than in the whole prompt,
 // and rounding activations to 8 bits amplifies that difference.
 func (s *sequence) sharable() int {
 	rows := 0
 	for i := len(s.units) - 1; i >= 0; i-- {
-		if rows += s.units[i].rows(); rows >= s.e.leastRead {
+		if rows += s.units[i].rows(); rows >= leastRead {
 			return i
 		}
 	}

@@ -78,7 +78,7 @@ func newScheduler(e *Engine, o *Options) *scheduler {
 	d := &scheduler{
 		e: e, parallel: o.Parallel, queue: o.Queue, eager: o.Throughput,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		step: &model.Run{Pool: e.pool}, changes: 1,
+		step: &model.Run{Pool: e.pool.Step()}, changes: 1,
 	}
 	d.read = &model.Run{Pool: e.pool.Until(d.ended)}
 	if d.parallel == 0 {

@@ -29,10 +29,8 @@ const (
 	// strip that one call unpacks.
 	unitBytes  = 2 * tileBytes
 	blockUnits = 16
-	spanUnits  = 4
-	spanDepth  = spanUnits * 64
+	spanUnits  = spanDepth / 64
 	stripBytes = blockUnits * unitBytes
-	paramBytes = 256 // of amxScales, for 32 of K
 	// stripGroup is the most strips of a task, and tileRowBlock approximately the most rows. The
 	// accumulators of all strips and the rows of one block of K then fit the second-level cache
 	// together.
@@ -41,23 +39,19 @@ const (
 )
 
 // amxSpans is amxPairs in int8, with pairs of tiles of rows, each stride bytes after the last. sums
-// is room for two pairs; params and scales are what amxScales computed; rows are the scales of the
+// is room for two pairs; params and scales are what spanScales computed; rows are the scales of the
 // rows of a span; the next span's begin nextRows bytes later. at and span are the function's own.
 type amxSpans = func(config, x *byte, stride int, units *byte, c, sums *float32, w, params *byte,
 	scales, rows *float32, nextRows, pairs, steps, first int, next, end uintptr, soon int, at *byte,
 	span int)
 
-// amxScales computes the scales of the columns of a strip in a span, and parameters to unpack it.
-type amxScales = func(params *byte, scales *float32, w *byte, blocks int)
-
 // amxBytes lists the kernels in int8 by format.
-var amxBytes = map[Format]struct {
-	scales amxScales
-	run    amxSpans
-}{
-	Q8: {amxScalesQ8, amxBytesQ8}, IQ4: {amxScalesQ8, amxBytesQ8}, Q4: {amxScalesQ4, amxBytesQ4},
-	Q4M: {amxScalesQ4M, amxBytesQ4M},
+var amxBytes = [...]amxSpans{
+	Q8: amxBytesQ8, Q4: amxBytesQ4, Q4M: amxBytesQ4M, IQ4: amxBytesQ8,
 }
+
+// tileRound rounds what spanScales prepares for tiles.
+const tileRound = 128
 
 // tileConfig is palette 1 with eight tiles of 16 rows of 64 bytes.
 var tileConfig = func() (c [64]byte) {
@@ -304,13 +298,13 @@ func (t *tileBlock) multiplyBytes() {
 		clear(t.wide[copy(t.wide, w):])
 		w, blocks = t.wide, blocks+1
 	}
-	kernels := amxBytes[t.w.Format]
-	const spanBlocks = spanDepth / quantBlock
+	f := t.w.Format
 	for i := 0; i < blocks; i += spanBlocks {
 		scales := (*float32)(unsafe.Add(unsafe.Pointer(t.colScales), i/spanBlocks*4*stripWidth))
-		kernels.scales(&t.params[i*paramBytes], scales, &w[i*size], min(spanBlocks, blocks-i))
+		spanFormats[f].scales(&t.params[i*paramBytes], scales, &w[i*size],
+			min(spanBlocks, blocks-i), tileRound)
 	}
-	kernels.run(&tileConfig[0], &t.acts[t.act(t.first, t.b)], t.stride(t.b), t.units, t.c, t.sums,
+	amxBytes[f](&tileConfig[0], &t.acts[t.act(t.first, t.b)], t.stride(t.b), t.units, t.c, t.sums,
 		&w[0], &t.params[0], t.colScales,
 		&t.rowScales[(t.b*blockUnits/spanUnits*t.tileProduct.pairs+t.first)*pairRows],
 		4*pairRows*t.tileProduct.pairs, t.pairs, steps, t.begin, t.next, t.end, t.soon, nil, 0)

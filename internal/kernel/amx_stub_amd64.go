@@ -9,30 +9,15 @@ package kernel
 //go:noescape
 func amxPairs(config *byte, x *byte, tiles int, steps int, units *byte, c *float32, first int, w *byte, packed int, next uintptr, end uintptr, soon int)
 
-// amxScalesQ4 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets.
-//
-//go:noescape
-func amxScalesQ4(params *byte, scales *float32, w *byte, blocks int)
-
 // amxBytesQ4 is an amxSpans of weights in Q4.
 //
 //go:noescape
 func amxBytesQ4(config *byte, x *byte, stride int, units *byte, c *float32, sums *float32, w *byte, params *byte, scales *float32, rows *float32, nextRows int, pairs int, steps int, first int, next uintptr, end uintptr, soon int, at *byte, span int)
 
-// amxScalesQ4M sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets.
-//
-//go:noescape
-func amxScalesQ4M(params *byte, scales *float32, w *byte, blocks int)
-
 // amxBytesQ4M is an amxSpans of weights in Q4M.
 //
 //go:noescape
 func amxBytesQ4M(config *byte, x *byte, stride int, units *byte, c *float32, sums *float32, w *byte, params *byte, scales *float32, rows *float32, nextRows int, pairs int, steps int, first int, next uintptr, end uintptr, soon int, at *byte, span int)
-
-// amxScalesQ8 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets.
-//
-//go:noescape
-func amxScalesQ8(params *byte, scales *float32, w *byte, blocks int)
 
 // amxBytesQ8 is an amxSpans of weights in Q8.
 //

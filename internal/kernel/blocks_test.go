@@ -65,10 +65,13 @@ func orderedProducts(t *testing.T, p *Pool, r *rand.Rand, w, ordered *Matrix) {
 			}
 		}
 		want, got := make([]float32, m*w.N), make([]float32, m*w.N)
-		MatMul(p, want, gathered, m, w, nil)
-		MatMul(p, got, x, m, ordered, nil)
-		if !slices.Equal(got, want) {
-			t.Errorf("%v, %d rows of %d: differs from gathered inputs", w.Format, m, w.K)
+		for _, p := range []*Pool{p, p.Step()} {
+			MatMul(p, want, gathered, m, w, nil)
+			MatMul(p, got, x, m, ordered, nil)
+			if !slices.Equal(got, want) {
+				t.Errorf("%v, %d rows of %d, step %t: differs from gathered inputs", w.Format, m,
+					w.K, p.steps())
+			}
 		}
 	}
 }

@@ -11,10 +11,11 @@ import (
 // passed to this package.
 func Layout() string { return "panels of 32 and pairs of 64" }
 
-// WorkBytes returns the scratch memory of a product of m rows with a weight of k columns in format
-// f, for all threads. It is kept for the next product.
+// WorkBytes returns the scratch memory of a product of m rows of a prompt with a weight of k
+// columns in format f, for all threads. It is kept for the next product.
 func WorkBytes(f Format, m, k int) int64 {
-	if computing().tiled(f, m) { // plus two huge pages per thread
+	on := computing()
+	if on.tiled(f) { // plus two huge pages per thread
 		if f == BF16Dot {
 			return 2 * int64(m+31) * int64(k+31)
 		}
@@ -22,6 +23,9 @@ func WorkBytes(f Format, m, k int) int64 {
 	}
 	switch f {
 	case Q8, Q4, Q4M, IQ4:
+		if on.spans(f) {
+			return int64(m) * int64((k+spanDepth-1)/spanDepth) * spanAct
+		}
 		return int64(m) * int64(quantBlocks(k)) * actBlock
 	case BF16Dot:
 		return 4 * int64(m) * int64(pairsDepth(k)) // 2 if the processor has the instruction

@@ -42,7 +42,7 @@ var (
 func init() {
 	for i := range implNames {
 		if s, ok := detect(implementation(i)); ok {
-			backends[i] = newBackend(s)
+			backends[i] = newBackend(s.fast())
 			current.Store(backends[i]) // the last one is the fastest
 		}
 	}
@@ -56,7 +56,7 @@ func newBackend(s isa) *backend {
 	}
 	for f := range Format(formatCount) {
 		b.few[f].trial = newTrial(s, f, 1)
-		b.many[f].trial = newTrial(s, f, s.vectorRows(f))
+		b.many[f].trial = newTrial(s, f, trialRows)
 	}
 	return b
 }

@@ -30,7 +30,7 @@ func randomIQ4(t testing.TB, r *rand.Rand, n, k int, scale func() float32) *Matr
 func TestIQ4Exact(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
-	forEachISA(t, func(t *testing.T) {
+	forEachRole(t, p, func(t *testing.T, p *Pool) {
 		r := rand.New(rand.NewPCG(51, 52))
 		for size := range 60 {
 			m, n, k := 1+size%20, 1+size*7%75, 32*(1+size%5)
@@ -63,23 +63,27 @@ func TestIQ4Exact(t *testing.T) {
 // TestIQ4MatMul compares with float64 on the same values, and compares the bits for several numbers
 // of threads.
 func TestIQ4MatMul(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	two, five := NewPool(2), NewPool(5)
+	defer two.Close()
+	defer five.Close()
+	forEachRole(t, nil, func(t *testing.T, one *Pool) {
 		r := rand.New(rand.NewPCG(53, 54))
 		for _, m := range []int{1, 2, 3, 6, 7, 12, 31, 65} {
 			const n, k = 203, 1056
 			w := randomIQ4(t, r, n, k, func() float32 { return (r.Float32() - .5) / 50 })
 			x, bias := randomVector(r, m*k), randomVector(r, n)
 			got, again := make([]float32, m*n), make([]float32, m*n)
-			MatMul(nil, got, x, m, w, bias)
-			checkQuantProduct(t, got, x, m, w, bias)
-			for _, threads := range []int{2, 5} {
-				p := NewPool(threads)
+			MatMul(one, got, x, m, w, bias)
+			checkQuantProduct(t, got, x, m, w, bias, inSpans(one, w))
+			for _, p := range []*Pool{two, five} {
+				if one.steps() {
+					p = p.Step()
+				}
 				MatMul(p, again, x, m, w, bias)
-				p.Close()
 				for i := range got {
 					if again[i] != got[i] {
 						t.Fatalf("m %d: element %d = %v with %d threads, %v with one", m, i,
-							again[i], threads, got[i])
+							again[i], p.Threads(), got[i])
 					}
 				}
 			}

@@ -1,6 +1,6 @@
 package kernel
 
-import "math"
+import "github.com/klauspost/cpuid/v2"
 
 // isa is a set of instructions that kernels tell apart.
 type isa struct {
@@ -20,6 +20,18 @@ func (s isa) level() implementation {
 		return implAVX512
 	}
 	return s.impl
+}
+
+// slowBF16 reports that VDPBF16PS does no more multiply-adds a second than float32: Intel's does
+// half as many (89 and 176 GFLOP/s of a core of family 6, model 207), AMD's twice as many.
+var slowBF16 = cpuid.CPU.VendorID == cpuid.Intel
+
+// fast returns s without instructions that are slower than what replaces them.
+func (s isa) fast() isa {
+	if s.impl == implAVX512 && slowBF16 {
+		s.bf16 = false
+	}
+	return s
 }
 
 // has reports whether s includes all instructions of t.
@@ -58,10 +70,12 @@ func (s isa) strips() bool {
 	return s.impl == implAVX2 || s.level() == implAVX512 && !s.vnni
 }
 
-// leastTiled is the fewest rows for which tiles of AMX are faster than vectors, by format.
-var leastTiled = [...]int{Q8: 19, Q4: 19, Q4M: 19, IQ4: 19, BF16Dot: 8, Q12: math.MaxInt}
+// tiled reports whether tiles of AMX compute products with weights in f, other than in decoding
+// steps.
+func (s isa) tiled(f Format) bool { return s.impl == implAMX && (f.blocks() || f == BF16Dot) }
 
-// tiled reports whether tiles of AMX are faster than vectors for m rows with weights in f.
-func (s isa) tiled(f Format, m int) bool {
-	return s.impl == implAMX && f.packed() && m >= leastTiled[f]
+// spans reports whether products with weights in f, other than in decoding steps, round x and the
+// weights in spans.
+func (s isa) spans(f Format) bool {
+	return f.blocks() && (s.impl == implAMX || s.impl == implAVX512 && s.vnni)
 }

@@ -16,20 +16,14 @@ type machine struct {
 	plans map[Format]string
 }
 
-// x86Plans, vnniPlans and amxPlans are the plans of several machines.
+// x86Plans and vnniPlans are the plans of several machines.
 var (
 	x86Plans = map[Format]string{
 		Q8: "1 rows, 48 rows|blocks", Q4: "1 rows, 24 rows|blocks", Q4M: "1 rows, 24 rows|blocks",
 		IQ4: "1 rows, 48 rows|blocks",
 	}
 	vnniPlans = map[Format]string{
-		Q8: "1 rows|turns, 3 rows, 8 rows|wide, 32 rows|wide|blocks",
-		Q4: "1 rows|turns, 3 rows, 32 rows|blocks", Q4M: "1 rows|turns, 3 rows",
-		IQ4: "1 rows, 32 rows|blocks",
-	}
-	amxPlans = map[Format]string{
-		Q8: "1 rows|turns, 3 rows, 8 rows|wide, 19 rows", Q4: "1 rows|turns, 3 rows",
-		Q4M: "1 rows|turns, 3 rows",
+		Q8: "1 rows|turns, 3 rows", Q4: "1 rows|turns, 3 rows", Q4M: "1 rows|turns, 3 rows",
 	}
 )
 
@@ -47,7 +41,7 @@ var machines = []machine{
 	{isa{impl: implAVX512, vnni: true, bf16: true, avxVNNI: true}, "avx512+vnni+bf16+avxvnni",
 		Features{VNNI: true, BF16: true}, vnniPlans},
 	{isa{impl: implAMX, vnni: true, bf16: true, avxVNNI: true}, "amx+vnni+bf16+avxvnni",
-		Features{VNNI: true, BF16: true}, amxPlans},
+		Features{VNNI: true, BF16: true}, vnniPlans},
 	{isa{impl: implNEON}, "neon", Features{}, nil},
 }
 
@@ -132,4 +126,21 @@ func TestMachines(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Ensure that only AVX-512 does without bfloat16 where it is slow: AMX needs none of its vectors.
+func TestSlowBF16(t *testing.T) {
+	defer func(before bool) { slowBF16 = before }(slowBF16)
+	for _, slow := range []bool{false, true} {
+		slowBF16 = slow
+		for _, m := range machines {
+			want := m.isa
+			if m.impl == implAVX512 && slow {
+				want.bf16 = false
+			}
+			if got := m.isa.fast(); got != want {
+				t.Errorf("%s, slow %t: got %v, want %v", m.name, slow, got, want)
+			}
+		}
+	}
 }

@@ -22,9 +22,10 @@ import "fmt"
 // on threads nor on the other rows. Results below the normal range may be zero. With a weight in
 // Q12, amd64's assembly rounds them to int16 in blocks of 128; sums within a block are exact.
 //
-// AMX tiles (from 8 rows on with BF16Dot, 19 with the others) round x in spans of 256 instead, and
-// the weights to int8 with one scale for a column's span; Q8 and Q4 stay exact where the blocks'
-// scales agree. The result differs in bits from a product of fewer rows.
+// With VNNI of AVX-512 and with AMX, x is rounded in spans of 256 instead, and the weights to int8
+// with one scale for a column's span; Q8 and Q4 stay exact where the blocks' scales agree. Both
+// give the same bits. Products with a pool of [Pool.Step] keep the blocks of 32, and its products
+// with BF16Dot do without tiles of AMX, which add in another order.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {
@@ -35,8 +36,14 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if m == 0 || w.N == 0 {
 		return
 	}
-	if tiled(w, m) {
+	on := computing()
+	switch {
+	case p.steps() || w.K == 0:
+	case on.tiled(w.Format):
 		tileMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
+		return
+	case on.spans(w.Format):
+		spanMatMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 		return
 	}
 	switch w.Format {
@@ -52,9 +59,6 @@ func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	}
 	matMul(p, dst[:m*w.N], x[:m*w.K], m, w, bias)
 }
-
-// tiled reports whether a product of m rows with w uses tiles of AMX.
-func tiled(w *Matrix, m int) bool { return computing().tiled(w.Format, m) && w.K > 0 }
 
 // FewRows returns the most rows of a product with weights in f whose bits do not depend on the
 // number of rows.

@@ -40,12 +40,9 @@ func smallRows(level implementation) int {
 	return 16
 }
 
-// fewRows: tiles round other spans or add in another order.
+// fewRows: plain weights are multiplied with more rows in another order.
 func fewRows(f Format) int {
-	switch {
-	case f.packed() && computing().tiled(f, anyRows):
-		return leastTiled[f] - 1
-	case f.packed():
+	if f.packed() {
 		return anyRows
 	}
 	return smallRows(impl())

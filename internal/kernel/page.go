@@ -163,6 +163,7 @@ const halfRows = 16
 type pageScratch struct {
 	wide   []float32
 	narrow []uint16
+	seen   uint16 // keeps these loads
 }
 
 var pageScratches = sync.Pool{New: func() any { return new(pageScratch) }}
@@ -180,6 +181,13 @@ func transposeHalves(dst []uint16, src []float32, stride, rows, n int) {
 		return
 	}
 	sc.narrow = grow(sc.narrow, n)
+	// The stores of a row go to a cache line each, which come from memory one after another. Loads
+	// fetch several at once.
+	var seen uint16
+	for i := range n {
+		seen |= dst[i*PageKeys]
+	}
+	sc.seen = seen
 	for r := range rows {
 		NarrowHalf(sc.narrow, src[r*stride:][:n])
 		for i, x := range sc.narrow {

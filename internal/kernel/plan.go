@@ -14,62 +14,38 @@ type plan uint8
 
 const (
 	planRows   plan = iota // tiles of as many rows as there are, over all of K
-	planWide               // tiles of three rows and two panels
 	planBlocks             // K in blocks whose weights fit the first-level cache
 	planTurns              // for one or two rows: vectors of 256 bits, four panels in turn
 )
 
 var planNames = [...]string{
-	planRows: "rows", planWide: "wide", planBlocks: "blocks", planTurns: "turns",
+	planRows: "rows", planBlocks: "blocks", planTurns: "turns",
 }
 
-const (
-	// turnsRows is the most rows of planTurns.
-	turnsRows = 2
-	// quantFew is the most rows, above turnsRows, for which planRows is always the fastest.
-	quantFew = 7
-	// blocksRows is the fewest rows for planBlocks with VNNI. With fewer, weights arrive from
-	// memory too slowly in blocks, or widening them takes longer than it saves.
-	blocksRows = 32
-)
+// turnsRows is the most rows of planTurns.
+const turnsRows = 2
 
-// stripsRows is the same without VNNI, by format.
+// stripsRows is the fewest rows for planBlocks, by format. With fewer, weights arrive from memory
+// too slowly in blocks, or widening them takes longer than it saves.
 var stripsRows = [...]int{Q8: 48, IQ4: 48, Q4: 24, Q4M: 24}
 
 // Lists of plans. The first is used unless another is faster.
 var (
 	onlyRows     = []plan{planRows}
 	rowsOrTurns  = []plan{planRows, planTurns}
-	rowsOrWide   = []plan{planRows, planWide}
 	rowsOrBlocks = []plan{planRows, planBlocks}
-	allOfMany    = []plan{planRows, planWide, planBlocks}
 )
 
 // plans returns the plans of products of m rows with weights in f.
 func (s isa) plans(f Format, m int) []plan {
 	switch {
-	case !f.blocks() || s.tiled(f, m):
-	case m <= turnsRows:
-		if s.vnni && f != IQ4 {
-			return rowsOrTurns
-		}
-	case m <= quantFew:
-	case s.vnni && f == Q8 && m < blocksRows:
-		return rowsOrWide
-	case s.vnni && f == Q8:
-		return allOfMany
-	case s.vnni && f != Q4M && m >= blocksRows, s.strips() && m >= stripsRows[f]:
+	case !f.blocks():
+	case s.vnni && m <= turnsRows && f != IQ4:
+		return rowsOrTurns
+	case s.strips() && m >= stripsRows[f]:
 		return rowsOrBlocks
 	}
 	return onlyRows
-}
-
-// vectorRows returns how many rows vectors multiply, and not tiles; at most as many as a trial has.
-func (s isa) vectorRows(f Format) int {
-	if s.tiled(f, trialRows) {
-		return leastTiled[f] - 1
-	}
-	return trialRows
 }
 
 var (
@@ -153,7 +129,7 @@ func Plans() []PlanTrial {
 	var many, few []PlanTrial
 	for f := range Format(formatCount) {
 		if t := &b.many[f]; len(t.plans) > 1 {
-			p := b.fixed(f, b.vectorRows(f))
+			p := b.fixed(f, trialRows)
 			if fixedPlan.Load() == 0 {
 				p = t.choose(b.on, f)
 			}

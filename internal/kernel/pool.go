@@ -17,8 +17,9 @@ type Pool struct {
 	jobs    chan *job
 	quit    chan struct{}
 	closing sync.Once
-	free    sync.Pool   // of *job
+	free    *sync.Pool  // of *job
 	ended   func() bool // nil: never
+	step    bool        // see Step
 }
 
 // job is one loop. It is recycled when the caller and every worker that took it from the queue have
@@ -45,8 +46,8 @@ func NewPool(threads int) *Pool {
 		spin:    threads <= runtime.GOMAXPROCS(0),
 		jobs:    make(chan *job, threads),
 		quit:    make(chan struct{}),
+		free:    &sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }},
 	}
-	p.free.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	for range threads - 1 {
 		go p.work()
 	}
@@ -57,10 +58,34 @@ func NewPool(threads int) *Pool {
 // that have not started are skipped, so results are incomplete. Any thread may call ended. After it
 // has returned true, it must not return false.
 func (p *Pool) Until(ended func() bool) *Pool {
-	u := &Pool{threads: p.threads, spin: p.spin, jobs: p.jobs, quit: p.quit, ended: ended}
-	u.free.New = p.free.New
+	u := p.view()
+	u.ended = ended
 	return u
 }
+
+// Step returns a pool with p's threads for the products of decoding steps: a few rows that belong
+// to different sequences. [MatMul] rounds them in smaller blocks than the rows of prompts and
+// pictures, which is faster for few rows and slower for many. So it is the caller's purpose that
+// decides about bits, and not the number of rows. p may be nil.
+func (p *Pool) Step() *Pool {
+	if p == nil {
+		return &Pool{threads: 1, step: true}
+	}
+	u := p.view()
+	u.step = true
+	return u
+}
+
+// view returns another pool with p's threads.
+func (p *Pool) view() *Pool {
+	return &Pool{
+		threads: p.threads, spin: p.spin, jobs: p.jobs, quit: p.quit, free: p.free,
+		ended: p.ended, step: p.step,
+	}
+}
+
+// steps reports whether p is for decoding steps.
+func (p *Pool) steps() bool { return p != nil && p.step }
 
 // stopped reports whether loops of p stop early.
 func (p *Pool) stopped() bool { return p != nil && p.ended != nil && p.ended() }

@@ -37,18 +37,14 @@ const (
 	// actLeast is a lower limit on the magnitude that sets a block's scale, so that its reciprocal
 	// is finite.
 	actLeast = 1e-30
-	// actMagic is the bits of the float32 12582912, whose last bit is worth 1; planBlocks adds it
-	// to the offsets.
-	actMagic = 0x4b400000
 )
 
-// addOffsets adds n to the offsets of blocks of activations.
-func addOffsets(acts []byte, n int32) {
-	for b := actOffset; b < len(acts); b += actBlock {
-		v := binary.LittleEndian.Uint32(acts[b:])
-		binary.LittleEndian.PutUint32(acts[b:], v+uint32(n))
-	}
-}
+// Products of many rows round activations in spans of spanDepth with VNNI. A row of a span is a
+// record of spanAct bytes: 256 int8, the float32 scale, and an int32, −128·Σ of the int8.
+const (
+	spanDepth = 256
+	spanAct   = spanDepth + 8
+)
 
 // quantBlockSize returns the bytes of one block of a panel.
 func quantBlockSize(f Format) int {
@@ -404,7 +400,7 @@ const (
 // actTasks returns the number of tasks of quantize. After them, the activations are ready for the
 // plan.
 func (t *quantProduct) actTasks() int {
-	if t.plan == planBlocks && t.on.strips() {
+	if t.plan == planBlocks {
 		t.strips = growWork(t.strips, t.m*t.blocks*stripActs)
 		return (t.m + stripRows - 1) / stripRows
 	}
@@ -412,15 +408,11 @@ func (t *quantProduct) actTasks() int {
 }
 
 func (t *quantProduct) quantize(task int) {
-	if t.plan == planBlocks && t.on.strips() {
+	if t.plan == planBlocks {
 		t.packStrip(task)
 		return
 	}
-	first, end := task*quantRows, min(t.m, (task+1)*quantRows)
-	t.quantizeRows(first, end)
-	if t.plan == planBlocks {
-		addOffsets(t.acts[first*t.blocks*actBlock:end*t.blocks*actBlock], actMagic)
-	}
+	t.quantizeRows(task*quantRows, min(t.m, (task+1)*quantRows))
 }
 
 // quantizeRows fills acts for rows first … end-1.
@@ -470,13 +462,9 @@ func (t *quantProduct) task(task int) {
 	size := t.blocks * quantBlockSize(f) // of a panel
 	data := t.w.Data[panel*size:]
 	if t.plan == planBlocks {
-		if t.on.strips() {
-			tiles := (t.m + stripRows - 1) / stripRows
-			part := task % t.mBlocks
-			quantStrips(t, data, panel, panels, part*tiles/t.mBlocks, (part+1)*tiles/t.mBlocks)
-		} else {
-			quantKBlocks(t, data, panel, panels, first, end)
-		}
+		tiles := (t.m + stripRows - 1) / stripRows
+		part := task % t.mBlocks
+		quantStrips(t, data, panel, panels, part*tiles/t.mBlocks, (part+1)*tiles/t.mBlocks)
 		return
 	}
 	if f != IQ4 {

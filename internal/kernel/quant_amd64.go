@@ -17,23 +17,12 @@ import (
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32,
 	biasStep, panels int, pf uintptr, pfStep int)
 
-// quantPiped is a quantTile of one panel and one block of K. If bias is nil, it continues the sums
-// at from, rows of 32. Offsets of x include actMagic. It prefetches 128 bytes per block.
-type quantPiped = func(
-	dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32,
-	pf uintptr, pfStep int)
-
 // Tiles by number of rows.
 var (
 	q8VNNI = []quantTile{q8VNNI1, q8VNNI2, q8VNNI3, q8VNNI4, q8VNNI5, q8VNNI6, q8VNNI7}
 	q4VNNI = []quantTile{q4VNNI1, q4VNNI2, q4VNNI3, q4VNNI4, q4VNNI5, q4VNNI6}
 	// for formats with minima
 	q4mVNNI = []quantTile{q4mVNNI1, q4mVNNI2, q4mVNNI3, q4mVNNI4, q4mVNNI5, q4mVNNI6}
-	// q8Wide computes two panels at once and ignores biasStep and panels.
-	q8Wide = []quantTile{q8Wide1, q8Wide2, q8Wide3}
-
-	// q8Piped is for planBlocks.
-	q8Piped = []quantPiped{q8Piped1, q8Piped2, q8Piped3, q8Piped4, q8Piped5, q8Piped6}
 
 	q8AVXVNNI  = []quantTile{q8AVXVNNI1, q8AVXVNNI2, q8AVXVNNI3, q8AVXVNNI4, q8AVXVNNI5, q8AVXVNNI6}
 	q4AVXVNNI  = []quantTile{q4AVXVNNI1, q4AVXVNNI2, q4AVXVNNI3, q4AVXVNNI4, q4AVXVNNI5, q4AVXVNNI6}
@@ -144,12 +133,11 @@ func quantPace(on isa, f Format, blocks int) (ahead, pace int) {
 
 // quantScratch is one thread's scratch memory.
 type quantScratch struct {
-	bias [2 * quantPanel]float32
+	bias [quantPanel]float32
 	tail [7 * quantPanel]float32 // outputs of the last panel
-	// one block of K: of 4 bits as Q8, or of two strips
-	wide [2 * planDepth * (64 + quantPanel*quantBlock)]byte
-	rows []int // for quantStrips
-	// for planBlocks, [panels][rows][32] float32
+	// for planBlocks: a block of K of two strips, where tiles begin, [panels][rows][32] float32
+	wide [2 * stripBlocks * (64 + quantPanel*quantBlock)]byte
+	rows []int
 	sums []byte
 }
 
@@ -187,15 +175,10 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 		data = data[whole*t.blocks*size:]
 		panel, panels = panel+whole, panels-whole
 	}
-	wide := t.plan == planWide && end-first > len(q8VNNI)
-	for panels > 0 {
-		tiles, some := kernels, 1
-		if wide && panels > 1 && (panel+2)*quantPanel <= n {
-			tiles, some = q8Wide, 2
-		}
-		quantTiled(t, s, tiles, f, data, panel, some, first, end)
-		data = data[some*t.blocks*size:]
-		panel, panels = panel+some, panels-some
+	for range panels {
+		quantTiled(t, s, kernels, f, data, panel, first, end)
+		data = data[t.blocks*size:]
+		panel++
 	}
 	quantScratches.Put(s)
 }
@@ -251,17 +234,17 @@ func quantParts(
 	}
 }
 
-// quantTiled computes rows first … end-1 of one panel or, with the wide kernels, of two. Meanwhile
-// the tiles prefetch the next panels, each tile a part, starting with the first.
+// quantTiled computes rows first … end-1 of one panel. Meanwhile the tiles prefetch the next panel,
+// each tile a part, starting with the first.
 func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format, data []byte,
-	panel, panels, first, end int) {
+	panel, first, end int) {
 	n, col := t.w.N, panel*quantPanel
-	width := min(panels*quantPanel, n-col)
+	width := min(quantPanel, n-col)
 	clear(s.bias[:])
 	if t.bias != nil {
 		copy(s.bias[:], t.bias[col:col+width])
 	}
-	block := panels * quantBlockSize(f)
+	block := quantBlockSize(f)
 	size := t.blocks * block
 	w := unsafe.Pointer(&data[0])
 	pf, left := uintptr(w)+uintptr(size), size
@@ -280,7 +263,7 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	for tile := range tiles {
 		r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
 		dst, ldd := &s.tail[0], quantPanel
-		if width == panels*quantPanel {
+		if width == quantPanel {
 			dst, ldd = &t.dst[r*n+col], n
 		}
 		step := 0
@@ -291,74 +274,10 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 			t.blocks, &s.bias[0], 0, 1, pf, step)
 		pf += uintptr(passes * t.blocks * step)
 		left -= passes * t.blocks * step
-		if width < panels*quantPanel {
+		if width < quantPanel {
 			for i := r; i < e; i++ {
 				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])
 			}
 		}
 	}
-}
-
-// planDepth is how many blocks of 32 along K planBlocks multiplies at once: 17 KB of weights.
-const planDepth = 16
-
-// quantKBlocks computes rows first … end-1 of some panels by planBlocks. It widens 4 bits once for
-// all rows.
-func quantKBlocks(t *quantProduct, data []byte, panel, panels, first, end int) {
-	s := quantScratches.Get().(*quantScratch)
-	f, n, rows := t.w.Format, t.w.N, end-first
-	size := quantBlockSize(f)
-	tiles := (rows + len(q8Piped) - 1) / len(q8Piped)
-	parts := (t.blocks + planDepth - 1) / planDepth
-	// Sums of finished blocks are kept close together. In dst, whose rows are often a power of two
-	// apart, they would evict one another from the caches.
-	s.sums = growWork(s.sums, panels*rows*4*quantPanel)
-	sumsAt := func(panel, row int) *float32 {
-		return (*float32)(unsafe.Pointer(&s.sums[(panel*rows+row-first)*4*quantPanel]))
-	}
-	for part := range parts {
-		k, stop := part*t.blocks/parts, (part+1)*t.blocks/parts
-		depth := stop - k
-		for i := range panels {
-			col := (panel + i) * quantPanel
-			w := data[(i*t.blocks+k)*size:]
-			pf, left := uintptr(unsafe.Pointer(&w[0]))+uintptr(t.blocks*size), depth*size
-			if i+1 == panels { // prefetch the first panel's next block
-				pf = uintptr(unsafe.Pointer(&data[0])) + uintptr(stop*size)
-			}
-			switch f {
-			case Q4:
-				widenQ4AVX2(&s.wide[0], &w[0], depth)
-				w = s.wide[:]
-			case IQ4:
-				widenIQ4AVX2(&s.wide[0], &w[0], depth)
-				w = s.wide[:]
-			}
-			var bias *float32 // nil: continue the sums
-			if part == 0 {
-				clear(s.bias[:])
-				if t.bias != nil {
-					copy(s.bias[:], t.bias[col:col+quantPanel])
-				}
-				bias = &s.bias[0]
-			}
-			for tile := range tiles {
-				r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
-				step := 0
-				if left > 0 {
-					step = 128
-				}
-				from := sumsAt(i, r)
-				dst, ldd := from, quantPanel
-				if part+1 == parts {
-					dst, ldd = &t.dst[r*n+col], n
-				}
-				q8Piped[e-r-1](dst, ldd, &t.acts[(r*t.blocks+k)*actBlock],
-					t.blocks*actBlock, &w[0], depth, bias, from, pf, step)
-				pf += uintptr(depth * step)
-				left -= depth * step
-			}
-		}
-	}
-	quantScratches.Put(s)
 }

@@ -99,51 +99,6 @@ func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias 
 //go:noescape
 func q4mVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 
-// q8Piped1 is a quantPiped of 1 rows.
-//
-//go:noescape
-func q8Piped1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, pf uintptr, pfStep int)
-
-// q8Piped2 is a quantPiped of 2 rows.
-//
-//go:noescape
-func q8Piped2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, pf uintptr, pfStep int)
-
-// q8Piped3 is a quantPiped of 3 rows.
-//
-//go:noescape
-func q8Piped3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, pf uintptr, pfStep int)
-
-// q8Piped4 is a quantPiped of 4 rows.
-//
-//go:noescape
-func q8Piped4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, pf uintptr, pfStep int)
-
-// q8Piped5 is a quantPiped of 5 rows.
-//
-//go:noescape
-func q8Piped5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, pf uintptr, pfStep int)
-
-// q8Piped6 is a quantPiped of 6 rows.
-//
-//go:noescape
-func q8Piped6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, pf uintptr, pfStep int)
-
-// q8Wide1 is a quantTile of 1 rows.
-//
-//go:noescape
-func q8Wide1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
-
-// q8Wide2 is a quantTile of 2 rows.
-//
-//go:noescape
-func q8Wide2(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
-
-// q8Wide3 is a quantTile of 3 rows.
-//
-//go:noescape
-func q8Wide3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
-
 // q8AVX21 is a quantTile of 1 rows.
 //
 //go:noescape
@@ -293,11 +248,6 @@ func q4AVXVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bi
 //
 //go:noescape
 func q4mAVXVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
-
-// widenQ4AVX2 writes blocks in Q4 as blocks in Q8 of the same stored bits: value + 8.
-//
-//go:noescape
-func widenQ4AVX2(dst *byte, src *byte, blocks int)
 
 // widenIQ4AVX2 is widenIQ4Go.
 //

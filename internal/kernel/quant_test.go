@@ -308,90 +308,97 @@ func TestQuantizeRow(t *testing.T) {
 func TestQuantExact(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
-	forEachISA(t, func(t *testing.T) {
+	forEachRole(t, p, func(t *testing.T, p *Pool) {
 		r := rand.New(rand.NewPCG(15, 16))
 		for _, f := range []Format{Q8, Q4, Q4M} {
-			lowest, highest := -127, 127
-			switch f {
-			case Q4:
-				lowest, highest = -8, 7
-			case Q4M:
-				lowest, highest = -6, 9
-			}
 			for size := range 201 {
+				m, n, k := 1+size%17, 1+size*7%75, size
+				if size%3 == 0 {
+					n, k = size, 1+size*5%100
+				}
 				for _, extreme := range []bool{false, true} {
-					m, n, k := 1+size%17, 1+size*7%75, size
-					if size%3 == 0 {
-						n, k = size, 1+size*5%100
-					}
-					w, x := make([]float32, n*k), make([]float32, m*k)
-					for o := range n {
-						for i := range k {
-							v := lowest + r.IntN(highest-lowest+1)
-							if extreme || i%quantBlock == 0 {
-								v = lowest // fixes the scale at 1
-							}
-							if f == Q4M && i%quantBlock == 1 {
-								v = highest // likewise
-							}
-							w[o*k+i] = float32(v)
-						}
-					}
-					for i := range x {
-						x[i] = float32(r.IntN(255) - 127)
-						if extreme || i%k%quantBlock == 0 {
-							x[i] = float32(127 - 254*r.IntN(2))
-						}
-					}
-					q, err := Quantize(p, MatrixF32(n, k, w), f)
-					if err != nil {
-						t.Fatal(err)
-					}
-					bias := make([]float32, n)
-					for o := range bias {
-						bias[o] = float32(o)
-					}
-					const canary = 1234.5
-					buf := make([]float32, m*n+40)
-					for i := range buf {
-						buf[i] = canary
-					}
-					MatMul(p, buf[20:20+m*n], x, m, q, bias)
-					for i := range 20 {
-						if buf[i] != canary || buf[20+m*n+i] != canary {
-							t.Fatalf("%v m %d n %d k %d: wrote outside dst", f, m, n, k)
-						}
-					}
-					for i := range m {
-						for o := range n {
-							want := o
-							for j := range k {
-								want += int(x[i*k+j]) * int(w[o*k+j])
-							}
-							got := buf[20+i*n+o]
-							// with tiles, 4 bits have another scale, which is rounded
-							if (f == Q8 || !tiled(q, m)) && got != float32(want) {
-								t.Fatalf("%v m %d n %d k %d: [%d %d] = %v, want %d", f, m, n, k, i,
-									o, got, want)
-							}
-						}
-					}
-					if tiled(q, m) {
-						checkQuantProduct(t, buf[20:20+m*n], x, m, q, bias)
-					}
+					exactProduct(t, r, p, f, m, n, k, extreme)
 				}
 			}
 		}
 	})
 }
 
+// exactProduct multiplies integers that quantise to themselves, the largest ones if extreme is set.
+func exactProduct(t *testing.T, r *rand.Rand, p *Pool, f Format, m, n, k int, extreme bool) {
+	lowest, highest := -127, 127
+	switch f {
+	case Q4:
+		lowest, highest = -8, 7
+	case Q4M:
+		lowest, highest = -6, 9
+	}
+	w, x := make([]float32, n*k), make([]float32, m*k)
+	for o := range n {
+		for i := range k {
+			v := lowest + r.IntN(highest-lowest+1)
+			if extreme || i%quantBlock == 0 {
+				v = lowest // fixes the scale at 1
+			}
+			if f == Q4M && i%quantBlock == 1 {
+				v = highest // likewise
+			}
+			w[o*k+i] = float32(v)
+		}
+	}
+	for i := range x {
+		x[i] = float32(r.IntN(255) - 127)
+		if extreme || i%k%quantBlock == 0 {
+			x[i] = float32(127 - 254*r.IntN(2))
+		}
+	}
+	q, err := Quantize(p, MatrixF32(n, k, w), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bias := make([]float32, n)
+	for o := range bias {
+		bias[o] = float32(o)
+	}
+	const canary = 1234.5
+	buf := make([]float32, m*n+40)
+	for i := range buf {
+		buf[i] = canary
+	}
+	MatMul(p, buf[20:20+m*n], x, m, q, bias)
+	for i := range 20 {
+		if buf[i] != canary || buf[20+m*n+i] != canary {
+			t.Fatalf("%v m %d n %d k %d: wrote outside dst", f, m, n, k)
+		}
+	}
+	if inSpans(p, q) {
+		checkQuantProduct(t, buf[20:20+m*n], x, m, q, bias, true)
+	}
+	if f != Q8 && inSpans(p, q) { // 4 bits have another scale, which is rounded
+		return
+	}
+	for i := range m {
+		for o := range n {
+			want := o
+			for j := range k {
+				want += int(x[i*k+j]) * int(w[o*k+j])
+			}
+			if got := buf[20+i*n+o]; got != float32(want) {
+				t.Fatalf("%v m %d n %d k %d: [%d %d] = %v, want %d", f, m, n, k, i, o, got, want)
+			}
+		}
+	}
+}
+
 // TestQuantMatMul compares with float64 on the same quantised values, and compares the bits for
 // several numbers of threads and rows.
 func TestQuantMatMul(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	forEachRole(t, p, func(t *testing.T, two *Pool) {
 		r := rand.New(rand.NewPCG(17, 18))
 		for _, f := range []Format{Q8, Q4, Q4M} {
-			for _, m := range []int{1, 2, 5, 7, 8, 31, 65, 1007, 2007, 6007} {
+			for _, m := range []int{1, 2, 5, 7, 8, 31, 37, 65, 1007, 2007, 6007} {
 				n, k := 203, 1061
 				if m > 1000 { // several whole panels per task
 					m, n, k = m/1000, 677, 70
@@ -403,33 +410,36 @@ func TestQuantMatMul(t *testing.T) {
 				}
 				x, bias := randomVector(r, m*k), randomVector(r, n)
 				got := make([]float32, m*n)
-				MatMul(nil, got, x, m, w, bias)
+				one := (*Pool)(nil)
+				if two.steps() {
+					one = one.Step()
+				}
+				MatMul(one, got, x, m, w, bias)
 
-				checkQuantProduct(t, got, x, m, w, bias)
+				checkQuantProduct(t, got, x, m, w, bias, inSpans(two, w))
 				again := make([]float32, m*n)
-				for _, threads := range []int{2, 5} {
-					p := NewPool(threads)
+				five := NewPool(5)
+				if two.steps() {
+					five = five.Step()
+				}
+				for _, p := range []*Pool{two, five} {
 					MatMul(p, again, x, m, w, bias)
-					p.Close()
 					for i := range got {
 						if again[i] != got[i] {
 							t.Fatalf("%v m %d: element %d = %v with %d threads, %v with one", f, m,
-								i, again[i], threads, got[i])
+								i, again[i], p.Threads(), got[i])
 						}
 					}
 				}
-				few := 1
-				for tiled(w, few) != tiled(w, m) {
-					few++
-				}
-				MatMul(nil, again, x[(m-few)*k:], few, w, bias)
-				for i, v := range again[:few*n] {
-					if v != got[(m-few)*n+i] {
-						t.Fatalf("%v m %d: the last %d alone differ in bits", f, m, few)
+				five.Close()
+				MatMul(one, again, x[(m-1)*k:], 1, w, bias)
+				for i, v := range again[:n] {
+					if v != got[(m-1)*n+i] {
+						t.Fatalf("%v m %d: the last alone differs in bits", f, m)
 					}
 				}
 				x[3] = float32(math.NaN())
-				MatMul(nil, again, x, m, w, bias)
+				MatMul(one, again, x, m, w, bias)
 				for o := range n {
 					if again[o] == again[o] || m > 1 && again[n+o] != got[n+o] {
 						t.Fatalf("%v m %d: a NaN in the first row: %v, %v", f, m, again[o], got[o])
@@ -441,8 +451,10 @@ func TestQuantMatMul(t *testing.T) {
 }
 
 // checkQuantProduct compares a product with float64 on its rounded operands: x rounded to 8 bits,
-// and with tiles the weights too.
-func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []float32) {
+// and with spans the weights too.
+func checkQuantProduct(
+	t *testing.T, got, x []float32, m int, w *Matrix, bias []float32, spans bool,
+) {
 	t.Helper()
 	n, k := w.N, w.K
 	row, sums := make([]float32, k), make([]float64, quantBlocks(k))
@@ -450,7 +462,7 @@ func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []
 	padded, packed := make([]float32, quantBlocks(k)*quantBlock),
 		make([]byte, quantBlocks(k)*actBlock)
 	for i := range m {
-		if tiled(w, m) {
+		if spans {
 			spanActs(acts[i*k:(i+1)*k], x[i*k:(i+1)*k])
 			continue
 		}
@@ -464,7 +476,7 @@ func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []
 	}
 	for o := range n {
 		w.Row(row, o)
-		if tiled(w, m) {
+		if spans {
 			spanWeights(row, w, o)
 		}
 		for i := range m {
@@ -473,14 +485,14 @@ func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []
 			for j, v := range row {
 				p := float64(v) * acts[i*k+j]
 				sums[j/quantBlock] += p
-				if tiled(w, m) || w.Format == Q4M {
+				if spans || w.Format == Q4M {
 					size += math.Abs(p)
 				}
 			}
 			want := float64(bias[o])
 			for _, s := range sums {
 				want += s
-				if !tiled(w, m) {
+				if !spans {
 					size += math.Abs(s)
 				}
 			}
@@ -492,10 +504,25 @@ func checkQuantProduct(t *testing.T, got, x []float32, m int, w *Matrix, bias []
 	}
 }
 
-// spanLength is the K that shares a scale in a product by tiles.
+// inSpans reports whether a product with w rounds in spans.
+func inSpans(p *Pool, w *Matrix) bool { return !p.steps() && computing().spans(w.Format) }
+
+// forEachRole runs f with every set of instructions of this processor, with the pool p of prompts
+// and, where this makes a difference, that of decoding steps.
+func forEachRole(t *testing.T, p *Pool, f func(t *testing.T, p *Pool)) {
+	t.Helper()
+	forEachISA(t, func(t *testing.T) {
+		f(t, p)
+		if on := computing(); on.spans(Q8) || on.tiled(BF16Dot) {
+			t.Run("step", func(t *testing.T) { f(t, p.Step()) })
+		}
+	})
+}
+
+// spanLength is the K that shares a scale in a product of many rows.
 const spanLength = 256
 
-// spanActs rounds a row of x as products by tiles do.
+// spanActs rounds a row of x as products of many rows do.
 func spanActs(acts []float64, x []float32) {
 	for from := 0; from < len(x); from += spanLength {
 		part := x[from:min(len(x), from+spanLength)]
@@ -509,8 +536,8 @@ func spanActs(acts []float64, x []float32) {
 	}
 }
 
-// spanWeights rounds row o of w as products by tiles do: to the upper byte of q·r + 128, where r is
-// 256 times the ratio of the scales of the block and the span.
+// spanWeights rounds row o of w as products of many rows do: to the upper byte of q·r + 128, where
+// r is 256 times the ratio of the scales of the block and the span.
 func spanWeights(row []float32, w *Matrix, o int) {
 	head := func(j, at int) float32 { // binary16 number at of the block of column j
 		block := o/quantPanel*quantBlocks(w.K) + j/quantBlock
@@ -555,8 +582,8 @@ func spanWeights(row []float32, w *Matrix, o int) {
 	}
 }
 
-// TestQuantPlansAgree: tiles round x and weights differently from vectors. The error is no larger
-// than rounding x to 8 bits causes.
+// TestQuantPlansAgree: products of many rows may round x and weights differently. The error is no
+// larger than rounding x to 8 bits causes.
 func TestQuantPlansAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	m, n, k := 70, 96, 2048
@@ -596,7 +623,7 @@ func TestQuantPlansAgree(t *testing.T) {
 			switch {
 			case f == BF16Dot:
 				most = 0.0025 // of each operand 2⁻⁹ at most, 2⁻⁹/√3 on average
-			case tiled(w, m):
+			case inSpans(nil, w):
 				most = 0.03 // 8 bits of x in spans of 256, a quarter of them with an outlier
 			}
 			if !(rms <= most) {

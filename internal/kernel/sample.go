@@ -38,7 +38,7 @@ func SampleMicro(p *Pool, f Format, m int, d time.Duration) float64 {
 	loops := make([]func(), p.Threads())
 	var ops int
 	for i := range loops {
-		loops[i], ops = microLoop(computing(), f, m)
+		loops[i], ops = microLoop(computing(), p.steps(), f, m)
 	}
 	return sample(p, ops, d, func(i int) { loops[i]() })
 }

@@ -6,13 +6,15 @@ import "unsafe"
 
 // microLoop returns a function that calls the tile from which a product of m rows is built, on its
 // own operands, and its number of operations.
-func microLoop(on isa, f Format, m int) (loop func(), ops int) {
+func microLoop(on isa, step bool, f Format, m int) (loop func(), ops int) {
 	level := on.level()
 	switch {
 	case level == implGo:
 		return microLoopGo(f, m)
-	case on.tiled(f, m):
+	case !step && on.tiled(f):
 		return microTiles(f, m)
+	case !step && on.spans(f):
+		return microSpans()
 	case f.blocks():
 		return microQuant(on, f, m)
 	case f == BF16Dot:
@@ -34,32 +36,38 @@ func microLoop(on isa, f Format, m int) (loop func(), ops int) {
 }
 
 func microQuant(on isa, f Format, m int) (loop func(), ops int) {
-	const blocks = microDepth / quantBlock
-	chosen := planRows
-	if m > turnsRows {
-		chosen = current.Load().chosen(f, m)
-	}
-	if chosen == planBlocks && on.strips() {
+	if m > turnsRows && current.Load().chosen(f, m) == planBlocks {
 		return microStrips(f)
 	}
-	if chosen == planBlocks || f == IQ4 {
+	if f == IQ4 {
 		f = Q8 // the format it is widened to
 	}
-	tiles, panels := quantTiles(on, f), 1
-	if chosen == planWide {
-		tiles, panels = q8Wide, 2
-	}
+	const blocks = microDepth / quantBlock
+	tiles := quantTiles(on, f)
 	m = min(m, len(tiles))
 	tile := tiles[m-1]
-	w := alignedFloats((panels*blocks*quantBlockSize(f) + 3) / 4)
+	w := alignedFloats((blocks*quantBlockSize(f) + 3) / 4)
 	x := make([]byte, m*blocks*actBlock)
-	dst, bias := make([]float32, m*panels*quantPanel), make([]float32, panels*quantPanel)
+	dst, bias := make([]float32, m*quantPanel), make([]float32, quantPanel)
 	return func() {
 		for range microCalls {
-			tile(&dst[0], panels*quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])),
+			tile(&dst[0], quantPanel, &x[0], blocks*actBlock, (*byte)(unsafe.Pointer(&w[0])),
 				blocks, &bias[0], 0, 1, 0, 0)
 		}
-	}, microCalls * 2 * m * panels * quantPanel * microDepth
+	}, microCalls * 2 * m * quantPanel * microDepth
+}
+
+// microSpans multiplies a tile of rows with an unpacked span.
+func microSpans() (loop func(), ops int) {
+	const calls = microCalls * microDepth / spanDepth
+	w, scales := alignedFloats(quantPanel*spanDepth/4), alignedFloats(quantPanel)
+	x, c := make([]byte, spanRows*spanAct), alignedFloats(spanRows*quantPanel)
+	return func() {
+		for range calls {
+			spanTiles[spanRows-1](&c[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), &scales[0],
+				spanBlocks, 1, 0, 0, 0)
+		}
+	}, calls * 2 * spanRows * quantPanel * spanDepth
 }
 
 func microStrips(f Format) (loop func(), ops int) {

@@ -2,6 +2,6 @@
 
 package kernel
 
-func microLoop(_ isa, f Format, m int) (loop func(), ops int) {
+func microLoop(_ isa, _ bool, f Format, m int) (loop func(), ops int) {
 	return microLoopGo(f, m)
 }

@@ -30,6 +30,9 @@ type ProductSpeed struct {
 // linearly.
 var speedRows = []int{1, 4, 16, 64, 192, 640}
 
+// StepRows is the most rows that measurements multiply as those of a decoding step.
+const StepRows = 32
+
 // speedFormats are the formats that are measured.
 var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4, Q12}
 
@@ -76,6 +79,10 @@ func MeasureSpeed(p *Pool) *Speed {
 			if rows == 1 { // all of the memory
 				w.N = size / (&Matrix{Format: f, N: 64, K: speedK}).Bytes() * 64
 			}
+			on := p
+			if rows <= StepRows {
+				on = p.Step()
+			}
 			at := 0 // weights come from memory, not from a cache
 			seconds := measure(p, func() {
 				if at+w.Bytes() > size {
@@ -83,7 +90,7 @@ func MeasureSpeed(p *Pool) *Speed {
 				}
 				w.Data = data[at : at+w.Bytes()]
 				at += w.Bytes()
-				MatMul(p, dst, x, rows, w, nil)
+				MatMul(on, dst, x, rows, w, nil)
 			})
 			s.Products[f.String()] = append(s.Products[f.String()], ProductSpeed{
 				rows, seconds / float64(w.N*w.K),

@@ -6,9 +6,10 @@ import "unsafe"
 
 //go:generate sh -c "cd _gen && go run . -kernel strips"
 
-// Without VNNI, planBlocks computes strips of 16 columns, half a panel. The weights of a block of K
-// are widened once for all rows, to int16 for 8 bits and to bytes for 4. Activations are stored in
-// the order in which strips read them: first a block of K of all rows, tile by tile.
+// planBlocks, for processors without VNNI, computes strips of 16 columns, half a panel. The weights
+// of a block of K are widened once for all rows, to int16 for 8 bits and to bytes for 4.
+// Activations are stored in the order in which strips read them: first a block of K of all rows,
+// tile by tile.
 
 // quantStrip adds the products of a block of K to sums, rows of 32. For every 32 of K it prefetches
 // a line at pf and moves pf by pfStep. _gen documents the layout of x and w.
@@ -32,6 +33,8 @@ const (
 	stripBlocks = 16
 	// stripActs is the most bytes of a block of one row of activations.
 	stripActs = 68
+	// stripMagic is the bits of the float32 12582912, whose last bit is worth 1.
+	stripMagic = 0x4b400000
 )
 
 var (
@@ -42,7 +45,7 @@ var (
 	stripsOf = [...]*stripKernels{
 		Q8:  {q8Strips, widenStripQ8, packStrip8, 0, 64 + 1024, 64, stripActs},
 		IQ4: {q8Strips, widenStripIQ4, packStrip8, 0, 64 + 1024, 64, stripActs},
-		Q4:  {q4Strips, widenStripQ4, packStrip4, actMagic, 128 + 512, 32, actBlock},
+		Q4:  {q4Strips, widenStripQ4, packStrip4, stripMagic, 128 + 512, 32, actBlock},
 		Q4M: {q4mStrips, widenStripQ4M, packStrip4, 0, 128 + 512, 32, actBlock},
 	}
 )

@@ -10,8 +10,6 @@ func quantizeMinima(q []uint8, scales, minima, v []float32) {
 	quantizeMinimaGo(q, scales, minima, v)
 }
 
-func quantKBlocks(*quantProduct, []byte, int, int, int, int) {}
-
 const stripRows, stripActs = 6, 0
 
 func (*quantProduct) packStrip(int) {}

@@ -242,9 +242,7 @@ func tryPlans(on isa, f Format, plans []plan) []float64 {
 	}
 	t := newQuantProduct(on, make([]float32, trialRows*w.N), x, trialRows, w, nil)
 	defer t.free()
-	if on.strips() { // in addition to the activations that they are made from
-		t.plan = planBlocks
-	}
+	t.plan = planBlocks // in addition to the activations that it makes strips of
 	for i := range t.actTasks() {
 		t.quantize(i)
 	}
@@ -275,11 +273,6 @@ func tryPlans(on isa, f Format, plans []plan) []float64 {
 // timePlan returns the seconds of t's first task by plan p.
 func (t *quantProduct) timePlan(p plan) float64 {
 	t.plan = p
-	piped := p == planBlocks && !t.on.strips()
-	if piped {
-		addOffsets(t.acts, actMagic)
-		defer addOffsets(t.acts, -actMagic)
-	}
 	start := time.Now()
 	t.task(0)
 	return time.Since(start).Seconds()

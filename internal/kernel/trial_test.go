@@ -30,7 +30,8 @@ func trialWeight(t testing.TB, p *Pool, f Format, n, k int) (w *Matrix, product 
 	}
 	w.Model = true
 	x, dst := randomVector(r, k), make([]float32, n)
-	return w, func() []float32 { MatMul(p, dst, x, 1, w, nil); return dst }
+	step := p.Step()
+	return w, func() []float32 { MatMul(step, dst, x, 1, w, nil); return dst }
 }
 
 // keepTrials makes trials store their results until the test ends, and returns them.
@@ -246,8 +247,9 @@ func TestTrialDoesNotAllocate(t *testing.T) {
 	racetest.SkipAllocs(t)
 	plansByTrial(t)
 	smallTrials(t)
-	p := NewPool(2)
-	defer p.Close()
+	two := NewPool(2)
+	defer two.Close()
+	p := two.Step()
 	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
 		keepTrials(t)
 		for f := range Format(formatCount) {

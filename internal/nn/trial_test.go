@@ -28,8 +28,9 @@ func TestLayersDecidePlan(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i*167+i>>8) & 0x9f // finite scales
 	}
-	p := kernel.NewPool(2)
-	defer p.Close()
+	threads := kernel.NewPool(2)
+	defer threads.Close()
+	p := threads.Step()
 	x, y := make([]float32, k), make([]float32, other)
 	for i := range x {
 		x[i] = float32(math.Sin(float64(i)))

@@ -14,7 +14,6 @@ const (
 func amx(a *asm) {
 	amxPairs(a)
 	for _, u := range []byteUnpacker{bytes4(q4), bytes4(q4m), bytes8()} {
-		amxScales(a, u)
 		amxBytes(a, u)
 	}
 	amxRow(a)

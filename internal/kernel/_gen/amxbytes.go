@@ -1,175 +1,17 @@
 package main
 
-import "math"
-
-// The AMX kernels of 8 bits. A span is 256 of K: x has one scale for each row and span, a weight
-// one for each column and span, which the largest value of the span needs. Unpacking a weight
-// multiplies each value by the ratio of its block's scale and the span's, in words: the upper byte
-// of q·r + 128 is the result, rounded. Sums of a span are exact in int32; they are scaled and added
-// to the accumulators in float32 while the next pair of tiles is multiplied.
+// The AMX kernels of 8 bits, in spans as spans.go explains. The sums of a pair of tiles in a span
+// are scaled and added to the accumulators while the next pair is multiplied.
 const (
 	spanUnits   = 4
-	paramBytes  = 256 // of a block: two halves of 16 ratios and 16 offsets
 	chunkRows   = 16
 	scratchSize = 4 * tileBytes
 )
 
-// A byteUnpacker turns the stored form of a strip into units of int8. Its values have offset added,
-// or else a minimum.
-type byteUnpacker struct {
-	name   string
-	size   int // of a block
-	offset int
-	min    bool
-	lines  int    // prefetched in a step that does not unpack
-	mask   uint32 // of the values in the lower half of every word
-	// factor is a span's scale divided by its blocks' largest scale or, with a minimum, largest
-	// value: whole values stay exact where the blocks' scales agree
-	factor float64
-	// part unpacks half i of block b of a unit, for half h of the strip
-	part func(a *asm, b, i, h int)
-}
-
-// Registers of the AMX kernels of 8 bits.
-const (
-	zRatio, zShift = 16, 18 // two each, for the halves of a strip
-	zMask, zUpper  = 20, 21
-)
-
-// quarter unpacks half a block of a unit, with the parameters at R11.
+// quarter unpacks half a block of a unit, with the parameters at R11, to the unit at R10.
 func (u byteUnpacker) quarter(a *asm, i int) {
 	b := i / 2
-	for h := range 2 {
-		if i%2 == 0 {
-			a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h, zRatio+h)
-			a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h+64, zShift+h)
-		}
-		u.part(a, b, i%2, h)
-	}
-}
-
-// joinBytes scales the values in the words of even (of bytes 0 and 2) and odd, and stores the upper
-// bytes of the results in a row of the unit.
-func joinBytes(a *asm, even, odd, h, row int) {
-	for _, z := range []int{even, odd} {
-		a.op("VPMULLW Z%d, Z%d, Z%d", zRatio+h, z, z)
-		a.op("VPADDW Z%d, Z%d, Z%d", zShift+h, z, z)
-	}
-	a.op("VPSRLW $8, Z%d, Z%d", even, even)
-	a.op("VPTERNLOGD $0xf8, Z%d, Z%d, Z%d", zUpper, odd, even) // even | odd&upper
-	a.op("VMOVDQU32 Z%d, %d(R10)", even, tileBytes*h+64*row)
-}
-
-// bytes4 unpacks two of K from every byte.
-func bytes4(q nibbles) byteUnpacker {
-	u := byteUnpacker{name: "Q4", size: q.size, offset: 8, lines: 5, mask: 0x000f000f,
-		factor: 1. / 15}
-	if q.min {
-		u.name, u.offset, u.min, u.factor = "Q4M", 0, true, 1./127
-	}
-	u.part = func(a *asm, b, i, h int) {
-		for pair := 2 * i; pair < 2*i+2; pair++ {
-			const x, even, odd, evenHigh, oddHigh = 8, 0, 1, 2, 3
-			a.op("VMOVDQU32 %d(BX), Z%d", b*q.size+q.head+128*pair+64*h, x)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
-			a.op("VPSRLW $8, Z%d, Z%d", x, odd)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, odd, odd)
-			a.op("VPSRLW $4, Z%d, Z%d", x, evenHigh)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, evenHigh, evenHigh)
-			a.op("VPSRLW $12, Z%d, Z%d", x, oddHigh)
-			joinBytes(a, even, odd, h, 8*b+2*pair)
-			joinBytes(a, evenHigh, oddHigh, h, 8*b+2*pair+1)
-		}
-	}
-	return u
-}
-
-// bytes8 unpacks Q8.
-func bytes8() byteUnpacker {
-	u := byteUnpacker{name: "Q8", size: q8Block, offset: 128, lines: 9, mask: 0x00ff00ff, factor: 1}
-	u.part = func(a *asm, b, i, h int) {
-		for group := 4 * i; group < 4*i+4; group++ {
-			const x, even = 8, 0
-			a.op("VMOVDQU32 %d(BX), Z%d", b*q8Block+64+128*group+64*h, x)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
-			a.op("VPSRLW $8, Z%d, Z%d", x, x)
-			joinBytes(a, even, x, h, 8*b+group)
-		}
-	}
-	return u
-}
-
-// amxScales computes the scales of a span, and the parameters that unpack its blocks.
-func amxScales(a *asm, u byteUnpacker) {
-	a.fn("amxScales"+u.name, "sets scales to the 32 scales of up to 8 blocks of a strip at w, and "+
-		"params to the ratios of each block's scales, 256 times, and their offsets.",
-		"params *byte, scales *float32, w *byte, blocks int")
-	const zAbs, zLeast, z256, zFactor, z128, z15, zFloor = 20, 21, 22, 23, 24, 25, 26
-	broadcast := func(bits uint32, z int) { a.constant(avx512, bits, z) }
-	broadcast(0x7fffffff, zAbs)
-	broadcast(math.Float32bits(1e-30), zLeast)
-	broadcast(math.Float32bits(256), z256)
-	broadcast(math.Float32bits(float32(u.factor)), zFactor)
-	broadcast(128, z128)
-	broadcast(math.Float32bits(15), z15)
-	broadcast(0xffffffff-253, zFloor) // -254
-	a.op("MOVL $0x55555555, AX")
-	a.op("KMOVD AX, K1")
-	a.load("w", "BX")
-	a.load("params", "R10")
-	a.load("scales", "R11")
-	for h := range 2 {
-		site := []string{"Low", "High"}[h]
-		a.op("MOVQ BX, SI")
-		a.load("blocks", "CX")
-		a.op("VMOVDQA64 Z%d, Z0", zLeast)
-		a.label("most" + site)
-		a.op("VCVTPH2PS %d(SI), Z1", 32*h)
-		if u.min {
-			a.op("VCVTPH2PS %d(SI), Z2", 64+32*h)
-			a.op("VFMADD213PS Z2, Z%d, Z1", z15) // the largest value
-			a.op("VPANDD Z%d, Z2, Z2", zAbs)
-			a.op("VPMAXUD Z2, Z0, Z0")
-		}
-		a.op("VPANDD Z%d, Z1, Z1", zAbs)
-		a.op("VPMAXUD Z1, Z0, Z0") // of the bits: a NaN wins
-		a.op("ADDQ $%d, SI", u.size)
-		a.op("DECQ CX")
-		a.op("JNE most%s", site)
-		a.op("VMULPS Z%d, Z0, Z0", zFactor)
-		a.op("VMOVUPS Z0, %d(R11)", 64*h)
-		a.op("VDIVPS Z0, Z%d, Z0", z256)
-		a.op("MOVQ BX, SI")
-		a.op("MOVQ R10, DI")
-		a.load("blocks", "CX")
-		a.label("ratio" + site)
-		a.op("VCVTPH2PS %d(SI), Z1", 32*h)
-		a.op("VMULPS Z0, Z1, Z1")
-		a.op("VCVTPS2DQ Z1, Z1")
-		switch {
-		case u.min:
-			a.op("VCVTPH2PS %d(SI), Z2", 64+32*h)
-			a.op("VMULPS Z0, Z2, Z2")
-			a.op("VCVTPS2DQ Z2, Z2")
-			a.op("VPADDD Z%d, Z2, Z2", z128)
-		default:
-			if u.offset == 128 { // -128 times less would be out of range
-				a.op("VPMAXSD Z%d, Z1, Z1", zFloor)
-			}
-			a.op("VPSLLD $%d, Z1, Z2", map[int]int{8: 3, 128: 7}[u.offset])
-			a.op("VPSUBD Z2, Z%d, Z2", z128)
-		}
-		for i, z := range []int{1, 2} { // into both words
-			a.op("VPSLLD $16, Z%d, Z3", z)
-			a.op("VMOVDQU16 Z%d, K1, Z3", z)
-			a.op("VMOVDQU32 Z3, %d(DI)", 128*h+64*i)
-		}
-		a.op("ADDQ $%d, SI", u.size)
-		a.op("ADDQ $%d, DI", paramBytes)
-		a.op("DECQ CX")
-		a.op("JNE ratio%s", site)
-	}
-	a.ret()
+	u.half(a, b, i%2, func(h, row int) int { return tileBytes*h + 64*(8*b+row) })
 }
 
 // amxBytes is the product of pairs of tiles of rows of x with part of a strip.
@@ -357,35 +199,14 @@ func amxRowBytes(a *asm) {
 		"stores; each 64 go to a tile of their own, 2 KiB apart. A scale is at least 1e-30/127, "+
 		"and not finite if an element is not.", "dst *byte, x *float32, steps int, scale *float32")
 	a.load("dst", "DI")
-	a.load("x", "SI")
-	a.load("steps", "CX")
-	a.constant(avx512, 0x7fffffff, 20)
-	a.constant(avx512, math.Float32bits(1e-30), 0)
-	a.label("most")
-	for i := range 4 {
-		a.op("VPANDD %d(SI), Z20, Z%d", 64*i, 1+i)
-		a.op("VPMAXUD Z%d, Z0, Z0", 1+i)
-	}
-	a.op("ADDQ $256, SI")
-	a.op("DECQ CX")
-	a.op("JNE most")
-	a.op("VEXTRACTI64X4 $1, Z0, Y1")
-	a.op("VPMAXUD Y1, Y0, Y0")
-	a.fold("VEXTRACTI128", "VPMAXUD", 0, 1)
-	a.op("MOVL $0x%08x, AX", math.Float32bits(127))
-	a.op("VMOVD AX, X1")
-	a.op("VDIVSS X0, X1, X2") // 127/max
-	a.op("VDIVSS X1, X0, X0") // max/127
+	spanMost(a)
 	a.load("scale", "AX")
 	a.op("VMOVSS X0, (AX)")
-	a.op("VBROADCASTSS X2, Z0")
-	a.load("x", "SI")
-	a.load("steps", "CX")
 	a.label("round")
 	for i := range 4 {
-		a.op("VMULPS %d(SI), Z0, Z%d", 64*i, 1+i)
-		a.op("VCVTPS2DQ Z%d, Z%d", 1+i, 1+i)
-		a.op("VPMOVDB Z%d, %d(DI)", 1+i, 16*i)
+		a.op("VMULPS %d(SI), Z2, Z%d", 64*i, 3+i)
+		a.op("VCVTPS2DQ Z%d, Z%d", 3+i, 3+i)
+		a.op("VPMOVDB Z%d, %d(DI)", 3+i, 16*i)
 	}
 	a.op("ADDQ $256, SI")
 	a.op("ADDQ $%d, DI", 2*tileBytes)

@@ -58,14 +58,6 @@ func quant(a *asm) {
 		vnni4(a, q4, rows)
 		vnni4(a, q4m, rows)
 	}
-	fmt.Fprint(&a.text, "\nDATA minusMagic<>+0(SB)/4, $0xcb400000\nGLOBL minusMagic<>(SB), "+
-		"RODATA|NOPTR, $4\n")
-	for rows := 1; rows <= 6; rows++ {
-		piped8(a, rows)
-	}
-	for rows := 1; rows <= 3; rows++ {
-		wide8(a, rows)
-	}
 	for rows := 1; rows <= 4; rows++ {
 		madd8(a, rows)
 		madd4(a, q4, rows)
@@ -76,7 +68,6 @@ func quant(a *asm) {
 		dot4(a, q4, rows)
 		dot4(a, q4m, rows)
 	}
-	widenQ4(a)
 	widenIQ4(a)
 	quantizeRow(a, avx512)
 	quantizeRow(a, avx2)
@@ -231,176 +222,6 @@ func vnni8(a *asm, rows int) {
 	}
 	vnniScale(a, v, at)
 	vnniEnd(a, v, q8Block)
-}
-
-// piped8 computes one panel. It scales the integer sums of one block while the next block's sums
-// begin. The sums start at the block's offset plus the bits of 12582912, so each, read as a float,
-// is 12582912 more than its value, and two multiply-adds scale it. If bias is nil, the sums at from
-// are continued.
-func piped8(a *asm, rows int) {
-	a.fn(fmt.Sprintf("q8Piped%d", rows), fmt.Sprintf("is a quantPiped of %d rows.", rows),
-		"dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias, from *float32, "+
-			"pf uintptr, pfStep int")
-	at := rowsAt(a, rows)
-	a.load("w", "BX")
-	a.load("blocks", "CX")
-	a.load("pf", "DX")
-	a.load("pfStep", "R12")
-	a.load("bias", "AX")
-	a.load("dst", "DI")
-	a.load("ldd", "R11")
-	a.op("SHLQ $2, R11")
-	v := vnniRegs{rows}
-	x := func(r int) string { return v.t(2 + r%2) }
-	scale, minus := func(j int) string {
-		return v.t(4 + j)
-	}, func(j int) string { return v.t(6 + j) }
-	a.op("TESTQ AX, AX")
-	a.op("JEQ sums")
-	for r := range rows {
-		for j := range 2 {
-			a.op("VMOVUPS %d(AX), %s", 64*j, v.f(r, j))
-		}
-	}
-	a.label("first")
-	scales := func(off int) {
-		for j := range 2 {
-			a.op("VCVTPH2PS %d(BX), %s", off+32*j, scale(j))
-			a.op("VMULPS.BCST minusMagic<>(SB), %s, %s", scale(j), minus(j))
-		}
-	}
-	add := func(r, off int) {
-		a.op("VBROADCASTSS %s, %s", at(r, off+aScale), x(r))
-		for j := range 2 {
-			a.op("VFMADD213PS %s, %s, %s", minus(j), scale(j), v.i(r, j))
-			a.op("VFMADD231PS %s, %s, %s", v.i(r, j), x(r), v.f(r, j))
-		}
-	}
-	block := func(first bool) {
-		for g := range 8 {
-			for j := range 2 {
-				a.op("VMOVDQU32 %d(BX), %s", 64+128*g+64*j, v.t(j))
-			}
-			for r := range rows {
-				if g == 0 {
-					if !first {
-						add(r, -aBlock)
-					}
-					a.op("VPBROADCASTD %s, %s", at(r, aOffset), v.i(r, 0))
-					a.op("VMOVDQA64 %s, %s", v.i(r, 0), v.i(r, 1))
-				}
-				a.op("VPBROADCASTD %s, %s", at(r, 4*g), x(r))
-				for j := range 2 {
-					a.op("VPDPBUSD %s, %s, %s", x(r), v.t(j), v.i(r, j))
-				}
-			}
-		}
-		scales(0)
-		a.op("PREFETCHT1 (DX)")
-		a.op("PREFETCHT1 64(DX)")
-		a.op("ADDQ R12, DX")
-		a.op("ADDQ $%d, SI", aBlock)
-		a.op("ADDQ $%d, BX", q8Block)
-	}
-	block(true)
-	a.op("DECQ CX")
-	a.op("JEQ last")
-	a.label("loop")
-	block(false)
-	a.op("DECQ CX")
-	a.op("JNE loop")
-	a.label("last")
-	for r := range rows {
-		add(r, -aBlock)
-		for j := range 2 {
-			a.op("VMOVUPS %s, %d(DI)", v.f(r, j), 64*j)
-		}
-		if r+1 < rows {
-			a.op("ADDQ R11, DI")
-		}
-	}
-	a.ret()
-	a.label("sums")
-	a.load("from", "AX")
-	for r := range rows {
-		for j := range 2 {
-			a.op("VMOVUPS %d(AX), %s", 128*r+64*j, v.f(r, j))
-		}
-	}
-	a.op("JMP first")
-}
-
-// wide8 computes two adjacent panels, with R10 in the second. It needs fewer loads per
-// multiplication, which helps on processors where a load of 512 bits takes a whole cycle.
-func wide8(a *asm, rows int) {
-	at := quantOpen(a, "q8Wide", rows)
-	f := func(r, j int) string { return fmt.Sprintf("Z%d", 4*r+j) }
-	i := func(r, j int) string { return fmt.Sprintf("Z%d", 4*rows+4*r+j) }
-	t := func(k int) string { return fmt.Sprintf("Z%d", 8*rows+k) }
-	base := func(j int) string { return []string{"BX", "BX", "R10", "R10"}[j] }
-	a.op("MOVQ CX, R10")
-	a.op("IMULQ $%d, R10", q8Block)
-	a.op("ADDQ BX, R10")
-	for r := range rows {
-		for j := range 4 {
-			a.op("VMOVUPS %d(AX), %s", 64*j, f(r, j))
-		}
-	}
-	a.label("loop")
-	for r := range rows {
-		a.op("VPBROADCASTD %s, %s", at(r, aOffset), i(r, 0))
-		for j := 1; j < 4; j++ {
-			a.op("VMOVDQA64 %s, %s", i(r, 0), i(r, j))
-		}
-	}
-	for g := range 8 {
-		for j := range 4 {
-			a.op("VMOVDQU32 %d(%s), %s", 64+128*g+64*(j%2), base(j), t(j))
-		}
-		for r := range rows {
-			b := t(4 + r%2)
-			a.op("VPBROADCASTD %s, %s", at(r, 4*g), b)
-			for j := range 4 {
-				a.op("VPDPBUSD %s, %s, %s", b, t(j), i(r, j))
-			}
-		}
-	}
-	for j := range 4 {
-		a.op("VCVTPH2PS %d(%s), %s", 32*(j%2), base(j), t(j))
-	}
-	for r := range rows {
-		a.op("VBROADCASTSS %s, %s", at(r, aScale), t(4))
-		for j := range 4 {
-			a.op("VCVTDQ2PS %s, %s", i(r, j), i(r, j))
-			a.op("VMULPS %s, %s, %s", t(j), i(r, j), i(r, j))
-			a.op("VFMADD231PS %s, %s, %s", i(r, j), t(4), f(r, j))
-		}
-	}
-	a.op("CMPQ R12, $%d", streamBytes)
-	a.op("JEQ stream")
-	a.op("PREFETCHT1 (DX)")
-	a.op("PREFETCHT1 64(DX)")
-	a.label("streamed")
-	a.op("ADDQ R12, DX")
-	a.op("ADDQ $%d, SI", aBlock)
-	a.op("ADDQ $%d, BX", q8Block)
-	a.op("ADDQ $%d, R10", q8Block)
-	a.op("DECQ CX")
-	a.op("JNE loop")
-	for r := range rows {
-		for j := range 4 {
-			a.op("VMOVUPS %s, %d(DI)", f(r, j), 64*j)
-		}
-		if r+1 < rows {
-			a.op("ADDQ R11, DI")
-		}
-	}
-	a.ret()
-	a.label("stream")
-	for line := 0; line < streamBytes; line += 64 {
-		a.op("PREFETCHT1 %d(DX)", line)
-	}
-	a.op("JMP streamed")
 }
 
 // vnni4 unpacks two groups from a vector of nibbles.
@@ -871,13 +692,6 @@ func madd4(a *asm, q nibbles, rows int) {
 	maddEnd(a, m, at)
 }
 
-// widenQ4 writes blocks in Q4 as blocks of Q8 that hold the same bits.
-func widenQ4(a *asm) {
-	a.fn("widenQ4AVX2", "writes blocks in Q4 as blocks in Q8 of the same stored bits: value + 8.",
-		"dst *byte, src *byte, blocks int")
-	widenBlocks(a, func(int) {})
-}
-
 // widenIQ4 replaces the table indices of IQ4 blocks by their values and writes them as blocks of
 // Q8.
 func widenIQ4(a *asm) {
@@ -888,11 +702,6 @@ func widenIQ4(a *asm) {
 	fmt.Fprintln(&a.text, "GLOBL iq4Stored<>(SB), RODATA|NOPTR, $16")
 	a.fn("widenIQ4AVX2", "is widenIQ4Go.", "dst *byte, src *byte, blocks int")
 	a.op("VBROADCASTI128 iq4Stored<>(SB), Y15")
-	widenBlocks(a, func(y int) { a.op("VPSHUFB Y%d, Y15, Y%d", y, y) })
-}
-
-// widenBlocks writes blocks of nibbles as blocks of bytes and applies value to each vector.
-func widenBlocks(a *asm, value func(y int)) {
 	a.load("dst", "DI")
 	a.load("src", "SI")
 	a.load("blocks", "CX")
@@ -909,7 +718,7 @@ func widenBlocks(a *asm, value func(y int)) {
 		a.op("VPSRLD $4, Y%d, Y%d", low, high)
 		for i, y := range []int{low, high} {
 			a.op("VPAND Y14, Y%d, Y%d", y, y)
-			value(y)
+			a.op("VPSHUFB Y%d, Y15, Y%d", y, y)
 			a.op("VMOVDQU Y%d, %d(DI)", y, to+128*i)
 		}
 	}

@@ -10,6 +10,7 @@ var kernels = map[string]func(*asm){
 	"neon":      neon,
 	"peak":      peak,
 	"quant":     quant,
+	"spans":     spans,
 	"strips":    strips,
 	"words":     words,
 }

@@ -1,0 +1,235 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"sync"
+	"unsafe"
+)
+
+//go:generate sh -c "cd _gen && go run . -kernel spans"
+
+// The product of many rows with VNNI. x and the weights are rounded to int8 in spans of 256 of K,
+// with a scale for each row and column; a span's sums are exact and added in float32 in ascending
+// order of k, as tiles of AMX do, with the same bits. A block of 32 has a scale of its own in the
+// weight, which costs two instructions or three for every eight that multiply; a span's costs as
+// many for every 64. A row's bits depend neither on the other rows nor on how the work is split.
+const (
+	spanBlocks = spanDepth / quantBlock
+	paramBytes = 256 // of spanScales, for 32 of K
+	spanRows   = 12  // at most, of a tile
+	spanFetch  = 384
+	// spanPanels is the most panels of a task, and spanRowBlock approximately the most rows. The
+	// accumulators of all panels and the rows of one span then fit the second-level cache together.
+	spanPanels   = 4
+	spanRowBlock = 640
+	// spanRound rounds, and turns int8 into bytes with 128 added.
+	spanRound = 128 + 128<<8
+)
+
+// spanTile adds the products of tiles of rows with an unpacked span of a panel to the accumulators
+// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. For every
+// 32 of K it prefetches spanFetch bytes from next on, until end.
+type spanTile = func(c *float32, x, w *byte, scales *float32, blocks, tiles, first int,
+	next, end uintptr)
+
+// spanTiles lists the tiles by number of rows.
+var spanTiles = [spanRows]spanTile{
+	spanTile1, spanTile2, spanTile3, spanTile4, spanTile5, spanTile6, spanTile7, spanTile8,
+	spanTile9, spanTile10, spanTile11, spanTile12,
+}
+
+// spanFormats are the kernels of a format. scales computes the scales of a panel's columns in a
+// span, and parameters to unpack its blocks, with round added to every product; unpack unpacks them
+// with spanRound for spanTile.
+var spanFormats = [...]struct {
+	scales func(params *byte, scales *float32, w *byte, blocks, round int)
+	unpack func(to, w, params *byte, blocks int)
+}{
+	Q8: {spanScalesQ8, spanUnpackQ8}, Q4: {spanScalesQ4, spanUnpackQ4},
+	Q4M: {spanScalesQ4M, spanUnpackQ4M}, IQ4: {spanScalesQ8, spanUnpackQ8},
+}
+
+// spanProduct is one product in spans. It is recycled.
+type spanProduct struct {
+	dst, x   []float32
+	m        int
+	w        *Matrix
+	bias     []float32
+	blocks   int    // of K
+	spans    int    // of K
+	tiles    int    // of rows
+	acts     []byte // x rounded, [spans][m] records
+	panels   int    // of a task
+	parts    int    // of the rows
+	runActs  func(int)
+	runTasks func(int)
+}
+
+var spanProducts = sync.Pool{New: func() any {
+	t := new(spanProduct)
+	t.runActs, t.runTasks = t.round, t.task
+	return t
+}}
+
+// spanScratch is one thread's scratch memory.
+type spanScratch struct {
+	units  [quantPanel * spanDepth]byte // a span of a panel, unpacked
+	params [spanBlocks * paramBytes]byte
+	scales [quantPanel]float32
+	bias   [spanPanels * quantPanel]float32
+	tail   []float32 // outputs of an incomplete panel
+	sums   []byte    // accumulators, [panels][rows][32] float32
+	wide   []byte    // a span of IQ4 as Q8
+}
+
+var spanScratches = sync.Pool{New: func() any { return new(spanScratch) }}
+
+func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
+	t := spanProducts.Get().(*spanProduct)
+	t.dst, t.w, t.bias = dst, w, bias
+	t.prepare(x, m)
+	if m*w.N*w.K < quantSerialWork {
+		p = nil
+	}
+	p.Run(t.actTasks(), t.runActs)
+	panels := (w.N + quantPanel - 1) / quantPanel
+	t.panels = max(1, min(spanPanels, panels/(4*p.Threads())))
+	tasks := (panels + t.panels - 1) / t.panels
+	t.parts = (m + spanRowBlock - 1) / spanRowBlock
+	if want := 4 * p.Threads(); p.Threads() > 1 && tasks < want {
+		t.parts = max(t.parts, min((want+tasks-1)/tasks, t.tiles))
+	}
+	p.Run(tasks*t.parts, t.runTasks)
+	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
+	spanProducts.Put(t)
+}
+
+// prepare allocates room for the m rows of x, rounded.
+func (t *spanProduct) prepare(x []float32, m int) {
+	t.x, t.m = x, m
+	t.blocks = quantBlocks(t.w.K)
+	t.spans = (t.blocks + spanBlocks - 1) / spanBlocks
+	t.tiles = (m + spanRows - 1) / spanRows
+	t.acts = growWork(t.acts, t.spans*m*spanAct)
+}
+
+// actTasks returns the number of tasks of round.
+func (t *spanProduct) actTasks() int { return (t.m + quantRows - 1) / quantRows }
+
+// round rounds some rows of x.
+func (t *spanProduct) round(task int) {
+	k := t.w.K
+	var part [orderedPart]float32
+	for i := task * quantRows; i < min(t.m, (task+1)*quantRows); i++ {
+		row := t.x[i*k : (i+1)*k]
+		for span := range t.spans {
+			from := span * spanDepth
+			n := min(spanDepth, k-from)
+			x := row[from : from+n]
+			if t.w.Order != nil {
+				x = t.w.gather(&part, row, from, n)
+			}
+			if n%64 != 0 { // a whole number of steps, the rest zeros
+				clear(part[copy(part[:], x):])
+				x = part[:]
+			}
+			spanRow(&t.acts[(span*t.m+i)*spanAct], &x[0], (n+63)/64)
+		}
+	}
+}
+
+// rowsOf returns the first row of a tile, or the number of rows after the last one. The first m mod
+// tiles tiles have one row more than the others.
+func (t *spanProduct) rowOf(tile int) int {
+	return tile*(t.m/t.tiles) + min(tile, t.m%t.tiles)
+}
+
+func (t *spanProduct) task(task int) {
+	part, panel := task%t.parts, task/t.parts*t.panels
+	panels := min(t.panels, (t.w.N+quantPanel-1)/quantPanel-panel)
+	first, end := part*t.tiles/t.parts, (part+1)*t.tiles/t.parts
+	top := t.rowOf(first)
+	rows := t.rowOf(end) - top
+	s := spanScratches.Get().(*spanScratch)
+	const row = 4 * quantPanel
+	s.sums = growWork(s.sums, panels*rows*row)
+	size := quantBlockSize(t.w.Format)
+	for i := range t.spans * panels {
+		span, at := i/panels, i%panels
+		data := t.spanOf(panel+at, span)
+		var next []byte // the weights that are needed next
+		if i+1 < t.spans*panels {
+			next = t.spanOf(panel+(i+1)%panels, (i+1)/panels)
+		}
+		s.unpack(t.w.Format, data, len(data)/size)
+		c := (*float32)(unsafe.Pointer(&s.sums[at*rows*row]))
+		s.multiply(t, c, span, len(data)/size, first, end, next)
+	}
+	t.store(s, panel, panels, top, rows)
+	spanScratches.Put(s)
+}
+
+// spanOf returns the bytes of a span of a panel.
+func (t *spanProduct) spanOf(panel, span int) []byte {
+	size := quantBlockSize(t.w.Format)
+	first, end := span*spanBlocks, min((span+1)*spanBlocks, t.blocks)
+	return t.w.Data[(panel*t.blocks+first)*size : (panel*t.blocks+end)*size]
+}
+
+// unpack unpacks the blocks of a span of a panel.
+func (s *spanScratch) unpack(f Format, data []byte, blocks int) {
+	if f == IQ4 {
+		s.wide = grow(s.wide, spanBlocks*quantBlockSize(Q8))
+		widenIQ4(s.wide, data, blocks)
+		data = s.wide
+	}
+	k := &spanFormats[f]
+	k.scales(&s.params[0], &s.scales[0], &data[0], blocks, spanRound)
+	k.unpack(&s.units[0], &data[0], &s.params[0], blocks)
+}
+
+// multiply multiplies tiles first … end-1 with the unpacked span.
+func (s *spanScratch) multiply(t *spanProduct, c *float32, span, blocks, first, end int,
+	next []byte) {
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(next)))
+	stop := from + uintptr(len(next))
+	begin := 0
+	if span == 0 {
+		begin = 1
+	}
+	for larger := t.m % t.tiles; first < end; {
+		last, rows := end, t.m/t.tiles
+		if first < larger {
+			last, rows = min(end, larger), rows+1
+		}
+		tiles := last - first
+		spanTiles[rows-1](c, &t.acts[(span*t.m+t.rowOf(first))*spanAct], &s.units[0], &s.scales[0],
+			blocks, tiles, begin, from, stop)
+		c = (*float32)(unsafe.Add(unsafe.Pointer(c), tiles*rows*4*quantPanel))
+		from = min(stop, from+uintptr(tiles*blocks*spanFetch))
+		first = last
+	}
+}
+
+// store writes rows of finished panels with their bias, from row top on.
+func (t *spanProduct) store(s *spanScratch, panel, panels, top, rows int) {
+	n, col := t.w.N, panel*quantPanel
+	width, size := min(panels*quantPanel, n-col), rows*4*quantPanel
+	clear(s.bias[:])
+	if t.bias != nil {
+		copy(s.bias[:width], t.bias[col:])
+	}
+	at := func(panel int) *float32 { return (*float32)(unsafe.Pointer(&s.sums[panel*size])) }
+	whole, rest := width/quantPanel, width%quantPanel
+	if whole > 0 {
+		spanStore(&t.dst[top*n+col], n, at(0), size, whole, rows, &s.bias[0])
+	}
+	if rest > 0 {
+		s.tail = grow(s.tail, rows*quantPanel)
+		spanStore(&s.tail[0], quantPanel, at(whole), size, 1, rows, &s.bias[whole*quantPanel])
+		for r := range rows {
+			copy(t.dst[(top+r)*n+col+width-rest:][:rest], s.tail[r*quantPanel:])
+		}
+	}
+}
