@@ -83,13 +83,8 @@ mean number of visual rows that enter a layer.`,
 	fs.StringArrayVar(&o.variants, "variant", nil,
 		"also measure the reduction with the parameters in this JSON `object`, and compare it "+
 			"with the reduction of the flags; may be repeated")
-	o.addDrawn(fs)
-	fs.StringVar(&o.data, "data", "",
-		"`folder` with questions.json and pictures/, instead of drawn scenes")
+	o.addAsked(fs)
 	o.model.AddResize(fs)
-	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
-	cli.Within(fs, 1, cli.MaxThreads, "workers")
-	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random and of the intervals")
 	fs.BoolVar(&o.distance, "distance", false,
 		"also measure the weighted Hausdorff distance between tokens before and after")
 	fs.StringVar(&o.records, "records", "",
@@ -101,13 +96,18 @@ mean number of visual rows that enter a layer.`,
 	return cmd
 }
 
-// addDrawn declares the flags that choose the drawn pictures.
-func (o *evalOptions) addDrawn(fs *pflag.FlagSet) {
+// addAsked declares the flags that choose the pictures, and how they are asked about.
+func (o *evalOptions) addAsked(fs *pflag.FlagSet) {
 	fs.IntVar(&o.n, "n", drawnPictures, "ask about `N` pictures")
 	cli.Within(fs, 1, math.Inf(1), "n")
 	o.world.add(fs)
 	fs.Int64Var(&o.first, "first-seed", scene.EvalSeed,
 		"`seed` of the first drawn picture; the others follow")
+	fs.StringVar(&o.data, "data", "",
+		"`folder` with questions.json and pictures/, instead of drawn scenes")
+	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
+	cli.Within(fs, 1, cli.MaxThreads, "workers")
+	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random and of the intervals")
 }
 
 // benchmark returns the scenes' questions, and the number of pictures.

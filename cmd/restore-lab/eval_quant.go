@@ -35,12 +35,7 @@ type of the language model's weights, as for --quant, or stored, optionally foll
 		"q4+q8"},
 		"compare these `plans`")
 	o.reduction.Add(fs, "holov", 64)
-	o.addDrawn(fs)
-	fs.StringVar(&o.data, "data", "",
-		"`folder` with questions.json and pictures/, instead of drawn scenes")
-	fs.IntVar(&o.workers, "workers", 1, "ask about `N` pictures at a time")
-	cli.Within(fs, 1, cli.MaxThreads, "workers")
-	fs.Int64Var(&o.reduction.Seed, "seed", 0, "`seed` of --base random and of the intervals")
+	o.addAsked(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return o.quant(cmd.Context(), a, plans)

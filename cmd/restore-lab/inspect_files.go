@@ -44,12 +44,7 @@ func newInspectTensors(a *cli.App) *cobra.Command {
 		Long: `Write the tensors of one safetensors, GGUF or PyTorch (.bin) file as a safetensors file of float32, under the file's names. Quantised
 tensors are dequantised exactly; 64-bit numbers are rounded.`,
 		Example: `  restore-lab inspect tensors pytorch_model.bin --out tensors.safetensors`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("inspect tensors: got %d files, want one", len(args))
-			}
-			return nil
-		},
+		Args:    cli.OneArg("inspect tensors: got %d files, want one"),
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&out, "out", "", "safetensors `file` to write")

@@ -80,13 +80,7 @@ func newPaperItem(a *cli.App, figure bool) *cobra.Command {
 		Short:   strings.ToUpper(what[:1]) + what[1:] + ", our values next to the paper's",
 		Long:    fmt.Sprintf(paperHelp, what, strings.Join(benchmarks.Names(), ", ")),
 		Example: example,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("paper %s: got %d arguments, want the number of a %s", word,
-					len(args), word)
-			}
-			return nil
-		},
+		Args:    cli.OneArg("paper " + word + ": got %d arguments, want the number of a " + word),
 	}
 	o.add(cmd.Flags())
 	fs := cmd.Flags()

@@ -367,6 +367,16 @@ func Kind(f *pflag.Flag) string {
 	}
 }
 
+// OneArg takes one positional argument. In the error's text, %d is how many were given.
+func OneArg(format string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return Usagef(format, len(args))
+		}
+		return nil
+	}
+}
+
 // NoArgs refuses positional arguments; for a command with subcommands the argument is a misspelt
 // subcommand.
 func NoArgs(cmd *cobra.Command, args []string) error {

@@ -19,12 +19,7 @@ func newMan(a *App) *cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write a manual page for every command",
 		Hidden: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return Usagef("got %d arguments, want the folder for the pages", len(args))
-			}
-			return nil
-		},
+		Args:   OneArg("got %d arguments, want the folder for the pages"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err

@@ -118,11 +118,10 @@ func InputPaths(files []Input) (out []string) {
 
 // Check refuses wrong flags before any file is read.
 func (q *QuestionFlags) Check() error {
-	switch {
-	case len(q.Frames) == 0 && q.fs != nil:
-		return NoUse(q.fs, true, "has no use without --video-frames, got %v", "fps")
+	if q.fs == nil {
+		return nil
 	}
-	return nil
+	return NoUse(q.fs, len(q.Frames) == 0, "has no use without --video-frames, got %v", "fps")
 }
 
 // CheckStdin refuses files that are stdin if several are, or if the questions of a conversation
@@ -355,8 +354,7 @@ func (q *QuestionFlags) Picture(a *App, path string) (ShownPicture, error) {
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return p, err
 	}
 	p.Pic, err = restore.NewPicture(data, &restore.PictureOptions{Name: p.Name,
