@@ -219,7 +219,7 @@ func (j *journal) settle() error {
 			return fmt.Errorf("%s: exists without %s, so no run wrote it: name another folder",
 				records, settingsFile)
 		}
-		return replaceJSON(path, settingsDoc{j.Hash, j.Settings})
+		return files.WriteJSON(path, settingsDoc{j.Hash, j.Settings}, " ")
 	}
 	if err != nil || doc.Hash == j.Hash {
 		return err
@@ -255,15 +255,6 @@ func compact(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(data)
-}
-
-// replaceJSON replaces a file completely or not at all.
-func replaceJSON(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		return err
-	}
-	return files.Write(path, append(data, '\n'), 0o666)
 }
 
 // add appends a record in one write, so that a kill leaves at most one incomplete line.
@@ -313,7 +304,7 @@ func (j *journal) finish(r *Result) error {
 	if err := j.sync(); err != nil {
 		return err
 	}
-	return replaceJSON(filepath.Join(j.Dir, resultFile), r)
+	return files.WriteJSON(filepath.Join(j.Dir, resultFile), r, " ")
 }
 
 func (j *journal) close() error {

@@ -88,19 +88,12 @@ func WriteLMMS(
 	}
 	now := time.Now()
 	date := now.Format("20060102_150405")
-	data, err := json.MarshalIndent(lmmsResults(task, date, b, r), "", "  ")
-	if err != nil {
-		return err
-	}
 	path := filepath.Join(dir, date+"_results.json")
-	if err := files.Write(path, append(data, '\n'), 0o666); err != nil {
-		return err
-	}
-	if data, err = json.Marshal(lmmsLog(task, now, all)); err != nil {
+	if err := files.WriteJSON(path, lmmsResults(task, date, b, r), "  "); err != nil {
 		return err
 	}
 	path = filepath.Join(dir, date+"_log_"+task+".json")
-	if err := files.Write(path, append(data, '\n'), 0o666); err != nil {
+	if err := files.WriteJSON(path, lmmsLog(task, now, all), ""); err != nil {
 		return err
 	}
 	var samples bytes.Buffer

@@ -55,7 +55,7 @@ func in(dir string, p *kernel.Pool, about func()) *kernel.Speed {
 	}
 	s := kernel.MeasureSpeed(p)
 	if dir != "" {
-		_ = writeWhole(file, &kept{Form: form, CPU: cpu, Speed: s})
+		_ = files.WriteJSON(file, &kept{Form: form, CPU: cpu, Speed: s}, " ")
 	}
 	return s
 }
@@ -91,15 +91,6 @@ func readSmall(file string) ([]byte, error) {
 		return nil, errors.New("too large")
 	}
 	return os.ReadFile(file)
-}
-
-// writeWhole writes the file completely or not at all.
-func writeWhole(file string, k any) error {
-	b, err := json.MarshalIndent(k, "", " ")
-	if err != nil {
-		return err
-	}
-	return files.Write(file, append(b, '\n'), 0o666)
 }
 
 // CPU returns the system's name of the processor, with family and model if it reports them, or else

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/version"
 )
@@ -63,7 +64,8 @@ func planFile(
 			return // the file may hold other trials
 		}
 		plans[t.Kernels+" "+t.Format] = t
-		_ = writeWhole(file, &keptPlans{Form: form, CPU: cpu, Program: program, Plans: plans})
+		k := keptPlans{Form: form, CPU: cpu, Program: program, Plans: plans}
+		_ = files.WriteJSON(file, &k, " ")
 	}
 	return load, save
 }

@@ -1,7 +1,9 @@
 package files
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -97,6 +99,22 @@ func Write(path string, data []byte, perm os.FileMode) error {
 		return errors.Join(err, f.Discard())
 	}
 	return nil
+}
+
+// WriteJSON writes v as JSON, indented by indent unless it is empty, for whoever the umask allows.
+func WriteJSON(path string, v any, indent string) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if indent != "" {
+		var b bytes.Buffer
+		if err := json.Indent(&b, data, "", indent); err != nil {
+			return err
+		}
+		data = b.Bytes()
+	}
+	return Write(path, append(data, '\n'), 0o666)
 }
 
 // MissingFolders lists a folder and those above it that do not exist, the innermost first.

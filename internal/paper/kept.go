@@ -96,10 +96,7 @@ func (mk *Maker) kept(kind string, of []any, left time.Duration, out any, f func
 	if err := f(); err != nil {
 		return err
 	}
-	if data, err = json.Marshal(out); err != nil {
-		return err
-	}
-	return files.Write(path, append(data, '\n'), 0o666)
+	return files.WriteJSON(path, out, "")
 }
 
 // take is the time of that many questions under a setting, with their pictures.
