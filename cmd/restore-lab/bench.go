@@ -76,7 +76,6 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.addModel(fs, "`types` of the language model's weights, measured one after another")
 	o.addEncoder(fs)
 	o.addCache(fs)

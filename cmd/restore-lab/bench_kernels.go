@@ -83,7 +83,6 @@ weights are in no cache.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringSliceVar(&o.names, "kernel", benchFormatNames(), "`types` of the weights")
 	cli.OneOf(fs, "kernel", benchFormatNames()...)
 	fs.IntSliceVar(&o.rows, "m", []int{1, 32, 124, 252, 636}, "`rows` of the activations")

@@ -48,7 +48,6 @@ FitPrune drops an eighth of the tokens in every layer.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	cli.ShowChoices(fs, "shape", append(shape.Names(shape.OneSquare), embeddedShape, "FILE")...)

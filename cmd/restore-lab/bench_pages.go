@@ -40,7 +40,6 @@ relative to the latter's length; WITH SIZES with --proportional-attention. It is
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.addModel(fs, "`type` of the language model's weights")
 	o.addEncoder(fs)
 	fs.IntSliceVar(&o.patches, "patches", []int{1024, 4096, 16384},

@@ -41,7 +41,6 @@ sequence as there would be if only the products' time counted.`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
-	fs.SortFlags = false
 	o.addModel(fs, "`type` of the language model's weights")
 	o.addCache(fs)
 	fs.IntSliceVar(&o.counts, "counts", []int{1, 2, 4, 8, 16}, "`numbers` of sequences")
