@@ -139,6 +139,47 @@ func TestGGUFPlaces(t *testing.T) {
 	}
 }
 
+// Ensure that weights of 4 and 8 bits as a file stores them give a prompt the same log
+// probabilities, to the last bit, whatever part of it was in memory.
+func TestGGUFPrefixBits(t *testing.T) {
+	dir := unzip(t, filepath.Join("testdata", "gguf", "qwen3vl-k-tiny.zip"))
+	e, err := engine.Open(formats.Files{Model: filepath.Join(dir, "qwen3vl-k-tiny.gguf")},
+		engine.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if types := e.Info().Kept; types["Q4M"] == 0 {
+		t.Fatalf("weights in memory: %v, want some of 4 bits with a minimum", types)
+	}
+	ask := func(ids []int32, fresh bool) *engine.Answer {
+		a, err := e.Ask(t.Context(), engine.Request{
+			Tokens: ids, MaxTokens: 4, IgnoreEnd: true, LogProbs: true, NoCache: fresh,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, left := range []int{1, 5, 17, 25, 40} {
+		ids := make([]int32, 70)
+		for i := range ids {
+			ids[i] = int32((left*7919 + i*i*31 + i*17) % 200)
+		}
+		whole := ask(ids, true)
+		ask(ids[:len(ids)-left], false)
+		rest := ask(ids, false)
+		if rest.Report.CachedTokens < len(ids)-left-4 {
+			t.Errorf("%d tokens left: %d were in memory", left, rest.Report.CachedTokens)
+		}
+		if !slices.EqualFunc(whole.Scored, rest.Scored, func(a, b engine.Token) bool {
+			return a.ID == b.ID && a.LogProb == b.LogProb
+		}) {
+			t.Errorf("%d tokens left: got %v, fresh %v", left, rest.Scored, whole.Scored)
+		}
+	}
+}
+
 // Ensure the same of every file of the reference set.
 func TestGGUFReferences(t *testing.T) {
 	root := os.Getenv("RESTORE_ORACLE")
