@@ -17,7 +17,7 @@ import (
 
 // withJobs gives a server a store of small files.
 func withJobs(t *testing.T, o *Options) {
-	o.Jobs = jobs.New(jobs.Options{Folder: filepath.Join(t.TempDir(), "jobs"), MaxFile: 16_000,
+	o.Jobs = jobs.New(jobs.Options{Folder: filepath.Join(t.TempDir(), "jobs"), MaxFile: 80_000,
 		MaxLine: 1000, Keep: 24 * time.Hour, Endpoints: []string{"/v1/chat/completions"}})
 	t.Cleanup(func() {
 		if err := o.Jobs.Close(); err != nil {
@@ -73,7 +73,7 @@ func TestUploads(t *testing.T) {
 	}{
 		{[]string{"file=a", "purpose=batch"}, 200, ""},
 		{[]string{"purpose=batch", "file="}, 200, ""},
-		{[]string{"purpose=batch", "file=" + strings.Repeat("x", 16_000)}, 200, ""},
+		{[]string{"purpose=batch", "file=" + strings.Repeat("x", 80_000)}, 200, ""},
 		{[]string{"file=a", "purpose=batch", "expires_after[anchor]=created_at",
 			"expires_after[seconds]=3600"}, 200, ""},
 		{[]string{"purpose=batch"}, 400, "missing_required_parameter"},
@@ -85,7 +85,7 @@ func TestUploads(t *testing.T) {
 		{[]string{"file=a", "purpose=batch", "expires_after[seconds]=3600"}, 400, "invalid_value"},
 		{[]string{"file=a", "purpose=batch", "expires_after[anchor]=created_at",
 			"expires_after[seconds]=1"}, 400, "invalid_value"},
-		{[]string{"purpose=batch", "file=" + strings.Repeat("x", 16_001)}, 413, "request_too_large"},
+		{[]string{"purpose=batch", "file=" + strings.Repeat("x", 80_001)}, 413, "request_too_large"},
 		{[]string{"purpose=batch", "file=" + strings.Repeat("x", 1<<20)}, 413, "request_too_large"},
 	} {
 		body, kind := formOf(t, c.fields...)
@@ -213,12 +213,12 @@ func TestSlowUpload(t *testing.T) {
 		withJobs(t, o)
 		o.ReadTimeout = 3 * time.Second // a sixth: 1024 bytes in 500 ms
 	})
-	body, kind := formOf(t, "purpose=batch", "file="+strings.Repeat("x", 16_000))
+	body, kind := formOf(t, "purpose=batch", "file="+strings.Repeat("x", 80_000))
 	for _, stops := range []bool{false, true} {
 		in, out := io.Pipe()
 		go func() {
-			for i := 0; i < len(body); i += 200 {
-				_, _ = io.WriteString(out, body[i:min(len(body), i+200)]) // ends with the request
+			for i := 0; i < len(body); i += 1000 {
+				_, _ = io.WriteString(out, body[i:min(len(body), i+1000)]) // ends with the request
 				time.Sleep(40 * time.Millisecond)
 				if stops && i > 600 {
 					time.Sleep(2 * time.Second)
