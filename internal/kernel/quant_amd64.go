@@ -11,9 +11,9 @@ import (
 
 // quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over blocks. For each
 // further panel, dst moves 32 floats and bias biasStep bytes. In every block it prefetches 128
-// bytes at pf, or pfStep bytes if pfStep is the value of [quantStream] (AVX2: half a block), and
-// moves pf by pfStep. Kernels of one or two rows prefetch their own weights, well before their use.
-// Without VNNI, a nil bias continues the sums in dst, of one panel.
+// bytes at pf, or pfStep bytes if pfStep is quantSome or the value of [quantStream] (AVX2: half a
+// block), and moves pf by pfStep. Kernels of one or two rows prefetch their own weights, well
+// before their use. Without VNNI, a nil bias continues the sums in dst, of one panel.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32,
 	biasStep, panels int, pf uintptr, pfStep int)
 
@@ -108,6 +108,10 @@ func turnsTiles(on isa, f Format) []quantTile {
 // quantAhead is how many bytes before its use a weight is prefetched if a single tile reads it
 // straight from memory.
 const quantAhead = 4096
+
+// quantSome is how many bytes a tile with VNNI prefetches in a block where 128 do not fetch the
+// next panel in time: so two to four tiles share the work evenly, and memory is never idle.
+const quantSome = 320
 
 // quantStream returns the most bytes to prefetch during a block, which is a whole block of 4 bits.
 // With more, a kernel waits for its prefetches.
@@ -256,6 +260,8 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	passes, pace := 1, 128
 	if !t.on.vnni {
 		passes = 2
+	} else if tiles*pace < block {
+		pace = quantSome
 	}
 	if tiles*passes*pace < block { // too few tiles for that pace
 		pace = min(quantStream(f), block/passes)

@@ -400,11 +400,11 @@ loop:
 	VCVTDQ2PS Z11, Z11
 	VMULPS Z13, Z11, Z11
 	VFMADD231PS Z11, Z14, Z5
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -427,17 +427,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q8VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI4(SB), NOSPLIT, $0-88
@@ -613,11 +613,11 @@ loop:
 	VCVTDQ2PS Z15, Z15
 	VMULPS Z17, Z15, Z15
 	VFMADD231PS Z15, Z19, Z7
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -643,17 +643,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q8VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI5(SB), NOSPLIT, $0-88
@@ -864,11 +864,11 @@ loop:
 	VCVTDQ2PS Z19, Z19
 	VMULPS Z21, Z19, Z19
 	VFMADD231PS Z19, Z22, Z9
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -897,17 +897,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q8VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI6(SB), NOSPLIT, $0-88
@@ -1154,11 +1154,11 @@ loop:
 	VCVTDQ2PS Z23, Z23
 	VMULPS Z25, Z23, Z23
 	VFMADD231PS Z23, Z27, Z11
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -1190,17 +1190,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q8VNNI7(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8VNNI7(SB), NOSPLIT, $0-88
@@ -1482,11 +1482,11 @@ loop:
 	VCVTDQ2PS Z27, Z27
 	VMULPS Z29, Z27, Z27
 	VFMADD231PS Z27, Z30, Z13
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $1088, BX
@@ -1521,17 +1521,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4VNNI1(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI1(SB), NOSPLIT, $0-88
@@ -2219,11 +2219,11 @@ loop:
 	VCVTDQ2PS Z11, Z11
 	VMULPS Z13, Z11, Z11
 	VFMADD231PS Z11, Z14, Z5
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -2246,17 +2246,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4mVNNI3(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4mVNNI3(SB), NOSPLIT, $0-88
@@ -2424,11 +2424,11 @@ loop:
 	VBROADCASTSS 36(SI)(R8*2), Z14
 	VFMADD231PS Z14, Z12, Z4
 	VFMADD231PS Z14, Z13, Z5
-	CMPQ R12, $640
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $640, BX
@@ -2451,18 +2451,18 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
 	PREFETCHT1 576(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4VNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI4(SB), NOSPLIT, $0-88
@@ -2655,11 +2655,11 @@ loop:
 	VCVTDQ2PS Z15, Z15
 	VMULPS Z17, Z15, Z15
 	VFMADD231PS Z15, Z19, Z7
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -2685,17 +2685,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4mVNNI4(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4mVNNI4(SB), NOSPLIT, $0-88
@@ -2902,11 +2902,11 @@ loop:
 	VBROADCASTSS 36(SI)(R9*1), Z19
 	VFMADD231PS Z19, Z16, Z6
 	VFMADD231PS Z19, Z17, Z7
-	CMPQ R12, $640
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $640, BX
@@ -2932,18 +2932,18 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
 	PREFETCHT1 576(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4VNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI5(SB), NOSPLIT, $0-88
@@ -3171,11 +3171,11 @@ loop:
 	VCVTDQ2PS Z19, Z19
 	VMULPS Z21, Z19, Z19
 	VFMADD231PS Z19, Z22, Z9
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -3204,17 +3204,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4mVNNI5(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4mVNNI5(SB), NOSPLIT, $0-88
@@ -3459,11 +3459,11 @@ loop:
 	VBROADCASTSS 36(SI)(R8*4), Z22
 	VFMADD231PS Z22, Z20, Z8
 	VFMADD231PS Z22, Z21, Z9
-	CMPQ R12, $640
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $640, BX
@@ -3492,18 +3492,18 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
 	PREFETCHT1 576(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4VNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4VNNI6(SB), NOSPLIT, $0-88
@@ -3767,11 +3767,11 @@ loop:
 	VCVTDQ2PS Z23, Z23
 	VMULPS Z25, Z23, Z23
 	VFMADD231PS Z23, Z27, Z11
-	CMPQ R12, $576
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $576, BX
@@ -3803,17 +3803,17 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
-	JMP streamed
+	JMP fetched
 
 // func q4mVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q4mVNNI6(SB), NOSPLIT, $0-88
@@ -4097,11 +4097,11 @@ loop:
 	VBROADCASTSS 36(SI)(R10*1), Z27
 	VFMADD231PS Z27, Z24, Z10
 	VFMADD231PS Z27, Z25, Z11
-	CMPQ R12, $640
-	JEQ stream
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
-streamed:
+	CMPQ R12, $128
+	JHI more
+fetched:
 	ADDQ R12, DX
 	ADDQ $40, SI
 	ADDQ $640, BX
@@ -4133,18 +4133,18 @@ streamed:
 	JNE panel
 	VZEROUPPER
 	RET
-stream:
-	PREFETCHT1 0(DX)
-	PREFETCHT1 64(DX)
+more:
 	PREFETCHT1 128(DX)
 	PREFETCHT1 192(DX)
 	PREFETCHT1 256(DX)
+	CMPQ R12, $320
+	JLS fetched
 	PREFETCHT1 320(DX)
 	PREFETCHT1 384(DX)
 	PREFETCHT1 448(DX)
 	PREFETCHT1 512(DX)
 	PREFETCHT1 576(DX)
-	JMP streamed
+	JMP fetched
 
 // func q8AVX21(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32, biasStep int, panels int, pf uintptr, pfStep int)
 TEXT ·q8AVX21(SB), NOSPLIT, $0-88

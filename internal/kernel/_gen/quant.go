@@ -14,8 +14,9 @@ const (
 	q4Block  = 64 + 512
 	q4mBlock = 128 + 512 // 32 binary16 scales, 32 minima
 
-	// the prefetch stride that fetches all lines of a block instead of two; for Q4M it is its block
-	// size
+	// the prefetch strides that fetch more lines in a block than two: some, or all of 4 bits; for
+	// Q4M these are its block size
+	someBytes   = 320
 	streamBytes = q4Block
 )
 
@@ -148,11 +149,11 @@ func vnniEnd(a *asm, v vnniRegs, bytes int) {
 		stream = bytes
 	}
 	if v.rows > 2 {
-		a.op("CMPQ R12, $%d", stream)
-		a.op("JEQ stream")
 		a.op("PREFETCHT1 (DX)")
 		a.op("PREFETCHT1 64(DX)")
-		a.label("streamed")
+		a.op("CMPQ R12, $128")
+		a.op("JHI more")
+		a.label("fetched")
 		a.op("ADDQ R12, DX")
 	}
 	a.op("ADDQ $%d, SI", aBlock)
@@ -176,11 +177,15 @@ func vnniEnd(a *asm, v vnniRegs, bytes int) {
 	a.op("JNE panel")
 	a.ret()
 	if v.rows > 2 {
-		a.label("stream")
-		for line := 0; line < stream; line += 64 {
+		a.label("more")
+		for line := 128; line < stream; line += 64 {
+			if line == someBytes {
+				a.op("CMPQ R12, $%d", someBytes)
+				a.op("JLS fetched")
+			}
 			a.op("PREFETCHT1 %d(DX)", line)
 		}
-		a.op("JMP streamed")
+		a.op("JMP fetched")
 	}
 }
 
