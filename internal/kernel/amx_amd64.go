@@ -129,10 +129,7 @@ func tileMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	strips := (w.N + stripWidth - 1) / stripWidth
 	t.group = max(1, min(stripGroup, strips/(4*p.Threads())))
 	tasks := (strips + t.group - 1) / t.group
-	t.rowParts = (m + tileRowBlock - 1) / tileRowBlock
-	if want := 4 * p.Threads(); p.Threads() > 1 && tasks < want {
-		t.rowParts = max(t.rowParts, min((want+tasks-1)/tasks, (t.pairs+1)/2))
-	}
+	t.rowParts = p.parts(tasks, (m+tileRowBlock-1)/tileRowBlock, (t.pairs+1)/2)
 	p.Run(tasks*t.rowParts, t.runTasks)
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	tileProducts.Put(t)

@@ -121,10 +121,7 @@ func pairsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	}
 	p.Run((m+pairsRows-1)/pairsRows, t.runActs)
 	panels := (w.N + pairsPanel - 1) / pairsPanel
-	t.mBlocks = (m + pairsRowBlock - 1) / pairsRowBlock
-	if want := 4 * p.Threads(); panels < want && p.Threads() > 1 {
-		t.mBlocks = max(t.mBlocks, min((want+panels-1)/panels, (m+11)/12))
-	}
+	t.mBlocks = p.parts(panels, (m+pairsRowBlock-1)/pairsRowBlock, (m+11)/12)
 	p.Run(panels*t.mBlocks, t.runTasks)
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	pairsProducts.Put(t)

@@ -413,11 +413,7 @@ func (t *product) runLarge(p *Pool) {
 	}
 	width *= t.group
 	panels := (w.N + width - 1) / width
-	t.mBlocks = (m + rowBlock - 1) / rowBlock
-	if want := 4 * p.Threads(); panels < want && p.Threads() > 1 {
-		// few columns: split the rows as well
-		t.mBlocks = max(t.mBlocks, min((want+panels-1)/panels, (m+23)/24))
-	}
+	t.mBlocks = p.parts(panels, (m+rowBlock-1)/rowBlock, (m+23)/24)
 	p.Run(panels*t.mBlocks, t.runPanels)
 }
 

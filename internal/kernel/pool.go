@@ -98,6 +98,16 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
+// parts returns into how many parts a product's rows are divided, from least to most, if its columns
+// make this many tasks: so many that every thread of several has four.
+func (p *Pool) parts(tasks, least, most int) int {
+	want := 4 * p.Threads()
+	if p.Threads() == 1 || tasks >= want {
+		return least
+	}
+	return max(least, min((want+tasks-1)/tasks, most))
+}
+
 // Close stops the workers once they finish their current work. A loop that starts later runs only
 // on its caller. Close may be called twice, and on nil.
 func (p *Pool) Close() {

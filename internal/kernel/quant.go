@@ -362,10 +362,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
 	t.panels = max(1, min(most, panels/(4*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
-	t.mBlocks = 1
-	if want := 4 * p.Threads(); p.Threads() > 1 && tasks < want {
-		t.mBlocks = min((want+tasks-1)/tasks, (m+13)/14)
-	}
+	t.mBlocks = p.parts(tasks, 1, (m+13)/14)
 	p.Run(tasks*t.mBlocks, t.runTasks)
 	if timed.shape != nil && !pool.stopped() {
 		timed.end()

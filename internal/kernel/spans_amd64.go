@@ -96,10 +96,7 @@ func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	panels := (w.N + quantPanel - 1) / quantPanel
 	t.panels = max(1, min(spanPanels, panels/(4*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
-	t.parts = (m + spanRowBlock - 1) / spanRowBlock
-	if want := 4 * p.Threads(); p.Threads() > 1 && tasks < want {
-		t.parts = max(t.parts, min((want+tasks-1)/tasks, t.tiles))
-	}
+	t.parts = p.parts(tasks, (m+spanRowBlock-1)/spanRowBlock, t.tiles)
 	p.Run(tasks*t.parts, t.runTasks)
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	spanProducts.Put(t)
@@ -139,7 +136,7 @@ func (t *spanProduct) round(task int) {
 	}
 }
 
-// rowsOf returns the first row of a tile, or the number of rows after the last one. The first m mod
+// rowOf returns the first row of a tile, or the number of rows after the last one. The first m mod
 // tiles tiles have one row more than the others.
 func (t *spanProduct) rowOf(tile int) int {
 	return tile*(t.m/t.tiles) + min(tile, t.m%t.tiles)

@@ -85,10 +85,7 @@ func wordsMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	panels := (w.N + wordsPanel - 1) / wordsPanel
 	t.panels = max(1, min(wordsTaskPanels, panels/(8*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
-	t.mBlocks = (m + wordsRowBlock - 1) / wordsRowBlock
-	if want := 4 * p.Threads(); p.Threads() > 1 && tasks*t.mBlocks < want {
-		t.mBlocks = max(t.mBlocks, min((want+tasks-1)/tasks, t.tiles))
-	}
+	t.mBlocks = p.parts(tasks, (m+wordsRowBlock-1)/wordsRowBlock, t.tiles)
 	p.Run(tasks*t.mBlocks, t.runTasks)
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	wordsProducts.Put(t)

@@ -18,7 +18,7 @@ func amx(a *asm) {
 	}
 	amxRow(a)
 	amxRowBytes(a)
-	amxStore(a)
+	storeSums(a, "amxStore", "up to 16 rows", tileBytes, 64)
 	for _, width := range []int{64, 32, 16} {
 		amxAttention(a, width)
 	}
@@ -208,42 +208,6 @@ func amxRow(a *asm) {
 	a.op("ADDQ $%d, DI", 2*tileBytes)
 	a.op("DECQ CX")
 	a.op("JNE loop")
-	a.ret()
-}
-
-// amxStore adds the bias to rows of accumulators, for one or more adjacent strips, size bytes
-// apart.
-func amxStore(a *asm) {
-	a.fn(
-		"amxStore", "is dst[i·ldd+j] = c[i,j] + bias[j] for up to 16 rows of strips of 32 columns.",
-		"dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32")
-	a.load("dst", "DI")
-	a.load("ldd", "R8")
-	a.op("SHLQ $2, R8")
-	a.load("c", "SI")
-	a.load("size", "R9")
-	a.load("rows", "CX")
-	a.label("row")
-	a.load("strips", "DX")
-	a.load("bias", "AX")
-	a.op("MOVQ SI, R10")
-	a.op("MOVQ DI, R11")
-	a.label("strip")
-	a.op("VMOVUPS (AX), Z0")
-	a.op("VMOVUPS 64(AX), Z1")
-	a.op("VADDPS (R10), Z0, Z0")
-	a.op("VADDPS %d(R10), Z1, Z1", tileBytes)
-	a.op("VMOVUPS Z0, (R11)")
-	a.op("VMOVUPS Z1, 64(R11)")
-	a.op("ADDQ R9, R10")
-	a.op("ADDQ $128, AX")
-	a.op("ADDQ $128, R11")
-	a.op("DECQ DX")
-	a.op("JNE strip")
-	a.op("ADDQ $64, SI")
-	a.op("ADDQ R8, DI")
-	a.op("DECQ CX")
-	a.op("JNE row")
 	a.ret()
 }
 

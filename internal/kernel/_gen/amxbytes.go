@@ -63,7 +63,7 @@ func amxBytes(a *asm, u byteUnpacker) {
 	a.op("MOVQ BX, w+%d(FP)", a.offset["w"])
 	a.op("MOVQ R11, params+%d(FP)", a.offset["params"])
 	a.load("sums", "R10")
-	storeSums(a)
+	storePair(a)
 	a.load("rows", "R11")
 	a.load("c", "R12")
 	a.load("scales", "R13")
@@ -101,7 +101,7 @@ func amxBytes(a *asm, u byteUnpacker) {
 	a.op("ADDQ $%d, R12", scratchSize)
 	a.op("ADDQ $128, R11")
 	a.op("XORQ $%d, R10", scratchSize)
-	storeSums(a)
+	storePair(a)
 	a.op("JMP pair")
 	a.label("finish")
 	a.op("MOVQ BX, next+%d(FP)", a.offset["next"])
@@ -157,8 +157,8 @@ func byteStep(a *asm, between func(quarter int)) {
 	a.op("ADDQ $%d, DI", unitBytes)
 }
 
-// storeSums stores the sums of a pair of tiles at R10.
-func storeSums(a *asm) {
+// storePair stores the sums of a pair of tiles at R10.
+func storePair(a *asm) {
 	for i := range 4 {
 		a.tileStore(i, i*tileBytes, "R10", "R8")
 	}

@@ -36,7 +36,7 @@ func spans(a *asm) {
 		spanTile(a, rows)
 	}
 	spanRow(a)
-	spanStore(a)
+	storeSums(a, "spanStore", "rows", 64, 128)
 }
 
 // A byteUnpacker turns the stored form of a strip into units of int8. Its values have offset added,
@@ -348,9 +348,10 @@ func spanMost(a *asm) {
 	a.load("steps", "CX")
 }
 
-// spanStore adds the bias to rows of accumulators of adjacent strips, size bytes apart.
-func spanStore(a *asm) {
-	a.fn("spanStore", "is dst[i·ldd+j] = c[i,j] + bias[j] for rows of strips of 32 columns.",
+// storeSums adds the bias to rows of accumulators of adjacent strips, size bytes apart. The halves
+// of a row of 32 are half bytes apart, rows row bytes.
+func storeSums(a *asm, name, rows string, half, row int) {
+	a.fn(name, "is dst[i·ldd+j] = c[i,j] + bias[j] for "+rows+" of strips of 32 columns.",
 		"dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32")
 	a.load("dst", "DI")
 	a.load("ldd", "R8")
@@ -370,7 +371,7 @@ func spanStore(a *asm) {
 	a.op("VMOVUPS (AX), Z0")
 	a.op("VMOVUPS 64(AX), Z1")
 	a.op("VADDPS (R10), Z0, Z0")
-	a.op("VADDPS 64(R10), Z1, Z1")
+	a.op("VADDPS %d(R10), Z1, Z1", half)
 	a.op("VMOVUPS Z0, (R11)")
 	a.op("VMOVUPS Z1, 64(R11)")
 	a.op("ADDQ R9, R10")
@@ -378,7 +379,7 @@ func spanStore(a *asm) {
 	a.op("ADDQ $128, R11")
 	a.op("DECQ DX")
 	a.op("JNE strip")
-	a.op("ADDQ $128, SI")
+	a.op("ADDQ $%d, SI", row)
 	a.op("ADDQ R8, DI")
 	a.op("DECQ CX")
 	a.op("JNE row")
