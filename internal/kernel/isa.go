@@ -65,7 +65,7 @@ func (s isa) features() Features {
 	}
 }
 
-// strips reports whether planBlocks computes strips: x86 without VNNI.
+// strips reports whether products have planBlocks: x86 without VNNI.
 func (s isa) strips() bool {
 	return s.impl == implAVX2 || s.level() == implAVX512 && !s.vnni
 }

@@ -160,8 +160,7 @@ func (t *spanProduct) task(task int) {
 			next = t.spanOf(panel+(i+1)%panels, (i+1)/panels)
 		}
 		s.unpack(t.w.Format, data, len(data)/size)
-		c := (*float32)(unsafe.Pointer(&s.sums[at*rows*row]))
-		s.multiply(t, c, span, len(data)/size, first, end, next)
+		s.multiply(t, s.sums[at*rows*row:], span, len(data)/size, first, end, next)
 	}
 	t.store(s, panel, panels, top, rows)
 	spanScratches.Put(s)
@@ -186,8 +185,8 @@ func (s *spanScratch) unpack(f Format, data []byte, blocks int) {
 	k.unpack(&s.units[0], &data[0], &s.params[0], blocks)
 }
 
-// multiply multiplies tiles first … end-1 with the unpacked span.
-func (s *spanScratch) multiply(t *spanProduct, c *float32, span, blocks, first, end int,
+// multiply multiplies tiles first … end-1 with the unpacked span and adds to the accumulators c.
+func (s *spanScratch) multiply(t *spanProduct, c []byte, span, blocks, first, end int,
 	next []byte) {
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(next)))
 	stop := from + uintptr(len(next))
@@ -201,9 +200,10 @@ func (s *spanScratch) multiply(t *spanProduct, c *float32, span, blocks, first, 
 			last, rows = min(end, larger), rows+1
 		}
 		tiles := last - first
-		spanTiles[rows-1](c, &t.acts[(span*t.m+t.rowOf(first))*spanAct], &s.units[0], &s.scales[0],
-			blocks, tiles, begin, from, stop)
-		c = (*float32)(unsafe.Add(unsafe.Pointer(c), tiles*rows*4*quantPanel))
+		spanTiles[rows-1]((*float32)(unsafe.Pointer(&c[0])),
+			&t.acts[(span*t.m+t.rowOf(first))*spanAct], &s.units[0], &s.scales[0], blocks, tiles,
+			begin, from, stop)
+		c = c[tiles*rows*4*quantPanel:]
 		from = min(stop, from+uintptr(tiles*blocks*spanFetch))
 		first = last
 	}
