@@ -73,7 +73,7 @@ are quiet. cpu is the share of its threads' time that the product had a processo
 prints the median of the ratios of their processor times, for products that have it. --against TYPE measures weights of that type, and prints the ratio
 of the rates: in bytes of weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
 in turns; least is what the limits allow: the longer of reading the weights and multiplying at the peak, for that many rows and for one. reached is the
-time that the limits allow divided by the measured time. Up to 32 rows are multiplied as those of a decoding step, more as those of a prompt. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
+time that the limits allow divided by the measured time. Up to 32 rows are multiplied as a decoding step, more as a prompt. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
 weights are in no cache.`,
 		Example: `  restore-lab bench kernels
   restore-lab bench kernels --kernel q4 --m 124,636 --threads 2 --json
@@ -252,8 +252,7 @@ func peakOf(f kernel.Format) string {
 type kernelBench struct {
 	o       *benchKernelsOptions
 	pools   map[int]*kernel.Pool
-	steps   map[int]*kernel.Pool // the same threads, for decoding steps
-	memory  kernel.Memory        // memory of the weights
+	memory  kernel.Memory // memory of the weights
 	weights map[kernel.Format]*benchWeights
 	x, dst  []float32
 	peaks   map[peakKey][]float64
@@ -273,13 +272,12 @@ const quietShare = 0.95
 func (o *benchKernelsOptions) run(ctx context.Context, a *cli.App) (*kernelsJSON, error) {
 	start := time.Now()
 	b := &kernelBench{
-		o: o, pools: map[int]*kernel.Pool{}, steps: map[int]*kernel.Pool{},
-		weights: map[kernel.Format]*benchWeights{}, peaks: map[peakKey][]float64{},
+		o: o, pools: map[int]*kernel.Pool{}, weights: map[kernel.Format]*benchWeights{},
+		peaks: map[peakKey][]float64{},
 	}
 	for _, t := range o.threads {
 		if b.pools[t] == nil {
 			b.pools[t] = kernel.NewPool(t)
-			b.steps[t] = b.pools[t].Step()
 			defer b.pools[t].Close()
 		}
 	}
@@ -356,7 +354,7 @@ func (b *kernelBench) prepare() error {
 // before and after the product and takes the best, because another process takes a core for longer
 // than such a sample lasts.
 func (b *kernelBench) visit(c *kernelCell) error {
-	p, w := b.pool(c.Threads, c.M), b.weights[c.format]
+	p, w := b.pools[c.Threads].Measured(c.M), b.weights[c.format]
 	ops := c.ops(c.M)
 	// memory speed changes from minute to minute, so compare a row with the read rate before and
 	// after it
@@ -412,20 +410,13 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	return nil
 }
 
-// pool returns the threads for products of m rows: few rows are those of a decoding step.
-func (b *kernelBench) pool(threads, m int) *kernel.Pool {
-	if m <= kernel.StepRows {
-		return b.steps[threads]
-	}
-	return b.pools[threads]
-}
-
 // product multiplies m rows, and returns the time and the processor time.
 func (b *kernelBench) product(c *kernelCell, from *benchWeights, m int) (seconds, cpu float64) {
 	w := from.next(c.N, c.K)
+	p := b.pools[c.Threads].Measured(m)
 	used, _ := kernel.CPUTime()
 	began := time.Now()
-	kernel.MatMul(b.pool(c.Threads, m), b.dst[:m*c.N], b.x[:m*c.K], m, w, nil)
+	kernel.MatMul(p, b.dst[:m*c.N], b.x[:m*c.K], m, w, nil)
 	seconds = time.Since(began).Seconds()
 	now, _ := kernel.CPUTime()
 	return seconds, (now - used).Seconds()

@@ -201,7 +201,7 @@ func (d decimal) Set(text string) error {
 }
 
 // arrange leaves the flags of cmd and its subcommands in the order of their declarations, and makes
-// those of whole numbers decimal.
+// flags of whole numbers decimal.
 func arrange(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

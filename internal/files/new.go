@@ -1,7 +1,6 @@
 package files
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -103,16 +102,13 @@ func Write(path string, data []byte, perm os.FileMode) error {
 
 // WriteJSON writes v as JSON, indented by indent unless it is empty, for whoever the umask allows.
 func WriteJSON(path string, v any, indent string) error {
-	data, err := json.Marshal(v)
+	marshal := json.Marshal
+	if indent != "" {
+		marshal = func(v any) ([]byte, error) { return json.MarshalIndent(v, "", indent) }
+	}
+	data, err := marshal(v)
 	if err != nil {
 		return err
-	}
-	if indent != "" {
-		var b bytes.Buffer
-		if err := json.Indent(&b, data, "", indent); err != nil {
-			return err
-		}
-		data = b.Bytes()
 	}
 	return Write(path, append(data, '\n'), 0o666)
 }

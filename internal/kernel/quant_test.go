@@ -507,8 +507,8 @@ func checkQuantProduct(
 // inSpans reports whether a product with w rounds in spans.
 func inSpans(p *Pool, w *Matrix) bool { return !p.steps() && computing().spans(w.Format) }
 
-// forEachRole runs f with every set of instructions of this processor, with the pool p of prompts
-// and, where this makes a difference, that of decoding steps.
+// forEachRole runs f with every set of instructions of this processor, with the pool p and, where
+// steps round differently, with p.Step().
 func forEachRole(t *testing.T, p *Pool, f func(t *testing.T, p *Pool)) {
 	t.Helper()
 	forEachISA(t, func(t *testing.T) {

@@ -87,12 +87,15 @@ var spanScratches = sync.Pool{New: func() any { return new(spanScratch) }}
 
 func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := spanProducts.Get().(*spanProduct)
-	t.dst, t.w, t.bias = dst, w, bias
-	t.prepare(x, m)
+	t.dst, t.x, t.m, t.w, t.bias = dst, x, m, w, bias
+	t.blocks = quantBlocks(w.K)
+	t.spans = (t.blocks + spanBlocks - 1) / spanBlocks
+	t.tiles = (m + spanRows - 1) / spanRows
+	t.acts = growWork(t.acts, t.spans*m*spanAct)
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
-	p.Run(t.actTasks(), t.runActs)
+	p.Run((m+quantRows-1)/quantRows, t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	t.panels = max(1, min(spanPanels, panels/(4*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
@@ -101,18 +104,6 @@ func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	spanProducts.Put(t)
 }
-
-// prepare allocates room for the m rows of x, rounded.
-func (t *spanProduct) prepare(x []float32, m int) {
-	t.x, t.m = x, m
-	t.blocks = quantBlocks(t.w.K)
-	t.spans = (t.blocks + spanBlocks - 1) / spanBlocks
-	t.tiles = (m + spanRows - 1) / spanRows
-	t.acts = growWork(t.acts, t.spans*m*spanAct)
-}
-
-// actTasks returns the number of tasks of round.
-func (t *spanProduct) actTasks() int { return (t.m + quantRows - 1) / quantRows }
 
 // round rounds some rows of x.
 func (t *spanProduct) round(task int) {

@@ -30,8 +30,16 @@ type ProductSpeed struct {
 // linearly.
 var speedRows = []int{1, 4, 16, 64, 192, 640}
 
-// StepRows is the most rows that measurements multiply as those of a decoding step.
-const StepRows = 32
+// stepRows is the most rows that measurements take for a decoding step.
+const stepRows = 32
+
+// Measured returns the pool for measuring a product of this many rows: p, or for few rows p.Step().
+func (p *Pool) Measured(rows int) *Pool {
+	if rows <= stepRows {
+		return p.Step()
+	}
+	return p
+}
 
 // speedFormats are the formats that are measured.
 var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4, Q12}
@@ -79,10 +87,7 @@ func MeasureSpeed(p *Pool) *Speed {
 			if rows == 1 { // all of the memory
 				w.N = size / (&Matrix{Format: f, N: 64, K: speedK}).Bytes() * 64
 			}
-			on := p
-			if rows <= StepRows {
-				on = p.Step()
-			}
+			on := p.Measured(rows)
 			at := 0 // weights come from memory, not from a cache
 			seconds := measure(p, func() {
 				if at+w.Bytes() > size {

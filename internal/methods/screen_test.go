@@ -50,7 +50,7 @@ func cosine(x []float32, width int, i, j int32) float64 {
 	return dot / math.Sqrt(a*b)
 }
 
-// pairwise are the cosines of all pairs of n rows: those of i start at i*n.
+// pairwise are the cosines of all pairs of n rows: row i starts at i*n.
 func pairwise(x []float32, n, width int) []float64 {
 	out := make([]float64, n*n)
 	for i := range n {

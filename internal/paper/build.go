@@ -359,7 +359,7 @@ func (d *draft) matrix(m matrix) *table.Table {
 	if m.of.key == "" {
 		some = d.some()
 	}
-	detail, _ := tableOf(min(Tables, d.t.Number+10)) // Tables 14 to 17 have those of 4 to 7 in full
+	detail, _ := tableOf(min(Tables, d.t.Number+10)) // Tables 14 to 17 have 4 to 7 in full
 	for _, c := range m.columns {
 		name := c
 		if some != nil {

@@ -202,15 +202,6 @@ func amxRowBytes(a *asm) {
 	spanMost(a)
 	a.load("scale", "AX")
 	a.op("VMOVSS X0, (AX)")
-	a.label("round")
-	for i := range 4 {
-		a.op("VMULPS %d(SI), Z2, Z%d", 64*i, 3+i)
-		a.op("VCVTPS2DQ Z%d, Z%d", 3+i, 3+i)
-		a.op("VPMOVDB Z%d, %d(DI)", 3+i, 16*i)
-	}
-	a.op("ADDQ $256, SI")
-	a.op("ADDQ $%d, DI", 2*tileBytes)
-	a.op("DECQ CX")
-	a.op("JNE round")
+	spanBytes(a, unitBytes, func(int) {})
 	a.ret()
 }

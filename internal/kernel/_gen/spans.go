@@ -16,7 +16,6 @@ import (
 // [64 groups of K][32 columns][4]. A row of x in a span is a record of 256 int8, the scale and
 // -128 times the sum of the int8, which cancels the offset of the weights.
 const (
-	spanGroups = 64
 	paramBytes = 256 // of a block: two halves of 16 ratios and 16 offsets
 	spanAct    = 256 + 8
 	spanScale  = 256
@@ -301,17 +300,7 @@ func spanRow(a *asm) {
 	a.op("VMOVSS X0, %d(DI)", spanScale)
 	a.op("MOVQ DI, R8")
 	a.op("VPXORD Z6, Z6, Z6")
-	a.label("round")
-	for i := range 4 {
-		a.op("VMULPS %d(SI), Z2, Z%d", 64*i, 7+i)
-		a.op("VCVTPS2DQ Z%d, Z%d", 7+i, 7+i)
-		a.op("VPMOVDB Z%d, %d(DI)", 7+i, 16*i)
-		a.op("VPADDD Z%d, Z6, Z6", 7+i)
-	}
-	a.op("ADDQ $256, SI")
-	a.op("ADDQ $64, DI")
-	a.op("DECQ CX")
-	a.op("JNE round")
+	spanBytes(a, 64, func(z int) { a.op("VPADDD Z%d, Z6, Z6", z) })
 	a.op("VEXTRACTI64X4 $1, Z6, Y7")
 	a.op("VPADDD Y7, Y6, Y6")
 	a.fold("VEXTRACTI128", "VPADDD", 6, 7)
@@ -346,6 +335,23 @@ func spanMost(a *asm) {
 	a.op("VBROADCASTSS X2, Z2")
 	a.load("x", "SI")
 	a.load("steps", "CX")
+}
+
+// spanBytes rounds steps of 64 elements after spanMost; the bytes of each go step bytes further.
+// each is called for a register with 16 rounded elements.
+func spanBytes(a *asm, step int, each func(z int)) {
+	a.label("round")
+	for i := range 4 {
+		z := 7 + i
+		a.op("VMULPS %d(SI), Z2, Z%d", 64*i, z)
+		a.op("VCVTPS2DQ Z%d, Z%d", z, z)
+		a.op("VPMOVDB Z%d, %d(DI)", z, 16*i)
+		each(z)
+	}
+	a.op("ADDQ $256, SI")
+	a.op("ADDQ $%d, DI", step)
+	a.op("DECQ CX")
+	a.op("JNE round")
 }
 
 // storeSums adds the bias to rows of accumulators of adjacent strips, size bytes apart. The halves

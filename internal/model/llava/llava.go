@@ -267,7 +267,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	return pics, nil
 }
 
-// Square reports whether the last axes of a shape are those of square pictures.
+// Square reports whether a shape ends with the axes of square pictures.
 func (m *Model) Square(shape []int) bool {
 	side, n := m.vision.ImageSide, len(shape)-3
 	return n >= 0 && shape[0] > 0 && shape[n] == 3 && shape[n+1] == side && shape[n+2] == side

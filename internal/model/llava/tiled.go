@@ -12,8 +12,8 @@ import (
 // Newline is the source of a newline, see [model.Views].
 const Newline = -1
 
-// ReadTiles reads the settings that models in tiles have besides. canvases are those of files that
-// leave them out; strategy is the vision_feature_select_strategy that the model has.
+// ReadTiles reads the settings that only models in tiles have. canvases are the default for files
+// that leave them out; strategy is the vision_feature_select_strategy that the model has.
 func (c *Config) ReadTiles(v *model.Values, canvases [][2]int, strategy string) {
 	const key = "image_grid_pinpoints"
 	c.Canvases = v.Pairs(key, canvases, 1, 1<<20)
