@@ -25,14 +25,22 @@ type Pool struct {
 // job is one loop. It is recycled when the caller and every worker that took it from the queue have
 // released it.
 type job struct {
-	n        int64
 	f        func(i int)
-	next     atomic.Int64 // first index not yet taken
+	lanes    []lane       // one a thread
+	came     atomic.Int32 // threads that have begun
 	left     atomic.Int64 // indices not yet finished
 	refs     atomic.Int32
 	ended    func() bool   // nil: never
 	done     chan struct{} // receives once, when left falls to 0
 	panicked atomic.Pointer[any]
+}
+
+// lane is a run of indices. The thread whose lane it is takes them in order, so that what it
+// prefetches at the end of one is what it needs for the next. Others help when theirs are empty.
+type lane struct {
+	next atomic.Int64 // first index not yet taken
+	end  int64
+	_    [48]byte // a cache line of its own
 }
 
 // NewPool starts a pool with the given number of threads, including the caller's; zero or less
@@ -46,7 +54,9 @@ func NewPool(threads int) *Pool {
 		spin:    threads <= runtime.GOMAXPROCS(0),
 		jobs:    make(chan *job, threads),
 		quit:    make(chan struct{}),
-		free:    &sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }},
+		free: &sync.Pool{New: func() any {
+			return &job{done: make(chan struct{}, 1), lanes: make([]lane, threads)}
+		}},
 	}
 	for range threads - 1 {
 		go p.work()
@@ -108,6 +118,11 @@ func (p *Pool) parts(tasks, least, most int) int {
 	return max(least, min((want+tasks-1)/tasks, most))
 }
 
+// share returns how many of n rows a task takes so that every thread has some: most or fewer.
+func (p *Pool) share(n, most int) int {
+	return max(1, min(most, (n+p.Threads()-1)/p.Threads()))
+}
+
 // Close stops the workers once they finish their current work. A loop that starts later runs only
 // on its caller. Close may be called twice, and on nil.
 func (p *Pool) Close() {
@@ -117,8 +132,9 @@ func (p *Pool) Close() {
 }
 
 // Run calls f(0) … f(n-1), each once, in any order and on any thread, and returns when all have
-// returned. Threads take indices one at a time from a shared counter, so a slow thread delays only
-// one call of f. A panic in f is raised again in the caller after the loop.
+// returned. Each thread begins with a run of indices of its own and takes them one at a time, then
+// those that others have left, so a slow thread delays only one call of f. A panic in f is raised
+// again in the caller after the loop.
 func (p *Pool) Run(n int, f func(i int)) {
 	if p == nil || p.threads == 1 || n <= 1 {
 		for i := range n {
@@ -130,8 +146,12 @@ func (p *Pool) Run(n int, f func(i int)) {
 		return
 	}
 	j := p.free.Get().(*job)
-	j.n, j.f, j.ended = int64(n), f, p.ended
-	j.next.Store(0)
+	j.f, j.ended = f, p.ended
+	for i := range j.lanes {
+		j.lanes[i].next.Store(int64(i) * int64(n) / int64(p.threads))
+		j.lanes[i].end = int64(i+1) * int64(n) / int64(p.threads)
+	}
+	j.came.Store(0)
 	j.left.Store(int64(n))
 	j.panicked.Store(nil)
 	helpers := min(p.threads, n) - 1
@@ -218,16 +238,16 @@ func (p *Pool) release(j *job) {
 	}
 }
 
-// loop takes indices until there are none left.
+// loop takes indices until there are none left, those of its own lane first.
 func (j *job) loop() {
-	for {
-		i := j.next.Add(1) - 1
-		if i >= j.n {
-			return
-		}
-		j.call(int(i))
-		if j.left.Add(-1) == 0 {
-			j.done <- struct{}{}
+	own := int(j.came.Add(1)) - 1
+	for i := range j.lanes {
+		l := &j.lanes[(own+i)%len(j.lanes)]
+		for at := l.next.Add(1) - 1; at < l.end; at = l.next.Add(1) - 1 {
+			j.call(int(at))
+			if j.left.Add(-1) == 0 {
+				j.done <- struct{}{}
+			}
 		}
 	}
 }

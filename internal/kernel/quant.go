@@ -332,6 +332,7 @@ type quantProduct struct {
 	blocks   int
 	acts     []byte // [m][blocks] blocks of actBlock bytes
 	strips   []byte // the same in the layout of planBlocks' strips
+	rows     int    // of x that a task quantises
 	panels   int    // of a task
 	mBlocks  int
 	runActs  func(int)
@@ -357,6 +358,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
+	t.rows = p.share(m, quantRows)
 	p.Run(t.actTasks(), t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
@@ -373,7 +375,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 func newQuantProduct(on isa, dst, x []float32, m int, w *Matrix, bias []float32) *quantProduct {
 	t := quantProducts.Get().(*quantProduct)
 	t.on, t.dst, t.x, t.m, t.w, t.bias = on, dst, x, m, w, bias
-	t.plan, t.blocks = planRows, quantBlocks(w.K)
+	t.plan, t.blocks, t.rows = planRows, quantBlocks(w.K), quantRows
 	t.acts = growWork(t.acts, m*t.blocks*actBlock)
 	return t
 }
@@ -384,7 +386,7 @@ func (t *quantProduct) free() {
 }
 
 const (
-	// quantRows is how many rows of x one task quantises.
+	// quantRows is the most rows of x that one task quantises.
 	quantRows = 8
 	// quantTaskPanels is the most panels that one task computes; small panels may be more, up to
 	// quantTaskBytes.
@@ -401,7 +403,7 @@ func (t *quantProduct) actTasks() int {
 		t.strips = growWork(t.strips, t.m*t.blocks*stripActs)
 		return (t.m + stripRows - 1) / stripRows
 	}
-	return (t.m + quantRows - 1) / quantRows
+	return (t.m + t.rows - 1) / t.rows
 }
 
 func (t *quantProduct) quantize(task int) {
@@ -409,7 +411,7 @@ func (t *quantProduct) quantize(task int) {
 		t.packStrip(task)
 		return
 	}
-	t.quantizeRows(task*quantRows, min(t.m, (task+1)*quantRows))
+	t.quantizeRows(task*t.rows, min(t.m, (task+1)*t.rows))
 }
 
 // quantizeRows fills acts for rows first … end-1.

@@ -60,6 +60,7 @@ type spanProduct struct {
 	spans    int    // of K
 	tiles    int    // of rows
 	acts     []byte // x rounded, [spans][m] records
+	rows     int    // of x that a task rounds
 	panels   int    // of a task
 	parts    int    // of the rows
 	runActs  func(int)
@@ -95,7 +96,8 @@ func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
-	p.Run((m+quantRows-1)/quantRows, t.runActs)
+	t.rows = p.share(m, quantRows)
+	p.Run((m+t.rows-1)/t.rows, t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	t.panels = max(1, min(spanPanels, panels/(4*p.Threads())))
 	tasks := (panels + t.panels - 1) / t.panels
@@ -109,7 +111,7 @@ func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 func (t *spanProduct) round(task int) {
 	k := t.w.K
 	var part [orderedPart]float32
-	for i := task * quantRows; i < min(t.m, (task+1)*quantRows); i++ {
+	for i := task * t.rows; i < min(t.m, (task+1)*t.rows); i++ {
 		row := t.x[i*k : (i+1)*k]
 		for span := range t.spans {
 			from := span * spanDepth
