@@ -349,16 +349,15 @@ var quantProducts = sync.Pool{New: func() any {
 // added in float32 in ascending order of k.
 func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	b, pool := current.Load(), p
-	t := newQuantProduct(b.on, dst, x, m, w, bias)
+	if m*w.N*w.K < quantSerialWork {
+		p = nil
+	}
+	t := newQuantProduct(p, b.on, dst, x, m, w, bias)
 	defer t.free()
 	chosen, timed := b.choose(w, m)
 	if b.on == b.isa { // else Go, which has one way
 		t.plan = chosen
 	}
-	if m*w.N*w.K < quantSerialWork {
-		p = nil
-	}
-	t.rows = p.share(m, quantRows)
 	p.Run(t.actTasks(), t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
@@ -371,11 +370,13 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	}
 }
 
-// newQuantProduct allocates room for the activations; free releases it.
-func newQuantProduct(on isa, dst, x []float32, m int, w *Matrix, bias []float32) *quantProduct {
+// newQuantProduct allocates room for the activations, which p's threads quantise; free releases it.
+func newQuantProduct(
+	p *Pool, on isa, dst, x []float32, m int, w *Matrix, bias []float32,
+) *quantProduct {
 	t := quantProducts.Get().(*quantProduct)
 	t.on, t.dst, t.x, t.m, t.w, t.bias = on, dst, x, m, w, bias
-	t.plan, t.blocks, t.rows = planRows, quantBlocks(w.K), quantRows
+	t.plan, t.blocks, t.rows = planRows, quantBlocks(w.K), p.share(m, quantRows)
 	t.acts = growWork(t.acts, m*t.blocks*actBlock)
 	return t
 }

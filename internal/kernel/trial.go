@@ -240,7 +240,7 @@ func tryPlans(on isa, f Format, plans []plan) []float64 {
 	for i := range x {
 		x[i] = float32(i%251)/125 - 1
 	}
-	t := newQuantProduct(on, make([]float32, trialRows*w.N), x, trialRows, w, nil)
+	t := newQuantProduct(nil, on, make([]float32, trialRows*w.N), x, trialRows, w, nil)
 	defer t.free()
 	t.plan = planBlocks // in addition to the activations that it makes strips of
 	for i := range t.actTasks() {
