@@ -65,7 +65,7 @@ func microSpans() (loop func(), ops int) {
 	return func() {
 		for range calls {
 			spanTiles[spanRows-1](&c[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), &scales[0],
-				spanBlocks, 1, 0, 0, 0)
+				spanBlocks, 1, 0, 0, 0, nil, 0, nil)
 		}
 	}, calls * 2 * spanRows * quantPanel * spanDepth
 }

@@ -28,10 +28,11 @@ const (
 )
 
 // spanTile adds the products of tiles of rows with an unpacked span of a panel to the accumulators
-// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. For every
+// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. If dst is
+// not nil, the sums and the bias go to its rows, ldd floats apart, and c is not written. For every
 // 32 of K it prefetches spanFetch bytes from next on, until end.
 type spanTile = func(c *float32, x, w *byte, scales *float32, blocks, tiles, first int,
-	next, end uintptr)
+	next, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTiles lists the tiles by number of rows.
 var spanTiles = [spanRows]spanTile{
@@ -78,7 +79,7 @@ type spanScratch struct {
 	units  [quantPanel * spanDepth]byte // a span of a panel, unpacked
 	params [spanBlocks * paramBytes]byte
 	scales [quantPanel]float32
-	bias   [spanPanels * quantPanel]float32
+	bias   [quantPanel]float32
 	tail   []float32 // outputs of an incomplete panel
 	sums   []byte    // accumulators, [panels][rows][32] float32
 	wide   []byte    // a span of IQ4 as Q8
@@ -139,11 +140,9 @@ func (t *spanProduct) task(task int) {
 	part, panel := task%t.parts, task/t.parts*t.panels
 	panels := min(t.panels, (t.w.N+quantPanel-1)/quantPanel-panel)
 	first, end := part*t.tiles/t.parts, (part+1)*t.tiles/t.parts
-	top := t.rowOf(first)
-	rows := t.rowOf(end) - top
+	rows := t.rowOf(end) - t.rowOf(first)
 	s := spanScratches.Get().(*spanScratch)
-	const row = 4 * quantPanel
-	s.sums = growWork(s.sums, panels*rows*row)
+	s.sums = growWork(s.sums, panels*rows*4*quantPanel)
 	size := quantBlockSize(t.w.Format)
 	for i := range t.spans * panels {
 		span, at := i/panels, i%panels
@@ -153,9 +152,9 @@ func (t *spanProduct) task(task int) {
 			next = t.spanOf(panel+(i+1)%panels, (i+1)/panels)
 		}
 		s.unpack(t.w.Format, data, len(data)/size)
-		s.multiply(t, s.sums[at*rows*row:], span, len(data)/size, first, end, next)
+		s.multiply(t, panel+at, s.sums[at*rows*4*quantPanel:], span, len(data)/size, first, end,
+			next)
 	}
-	t.store(s, panel, panels, top, rows)
 	spanScratches.Put(s)
 }
 
@@ -178,8 +177,9 @@ func (s *spanScratch) unpack(f Format, data []byte, blocks int) {
 	k.unpack(&s.units[0], &data[0], &s.params[0], blocks)
 }
 
-// multiply multiplies tiles first … end-1 with the unpacked span and adds to the accumulators c.
-func (s *spanScratch) multiply(t *spanProduct, c []byte, span, blocks, first, end int,
+// multiply multiplies tiles first … end-1 with the unpacked span of a panel, and adds to the
+// accumulators c or, in the last span, writes the outputs.
+func (s *spanScratch) multiply(t *spanProduct, panel int, c []byte, span, blocks, first, end int,
 	next []byte) {
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(next)))
 	stop := from + uintptr(len(next))
@@ -187,39 +187,41 @@ func (s *spanScratch) multiply(t *spanProduct, c []byte, span, blocks, first, en
 	if span == 0 {
 		begin = 1
 	}
-	for larger := t.m % t.tiles; first < end; {
+	var dst []float32
+	ldd, top, col := t.w.N, t.rowOf(first), panel*quantPanel
+	width := min(quantPanel, t.w.N-col)
+	if span == t.spans-1 {
+		clear(s.bias[:])
+		if t.bias != nil {
+			copy(s.bias[:width], t.bias[col:])
+		}
+		dst = t.dst[top*ldd+col:]
+		if width < quantPanel {
+			s.tail = grow(s.tail, (t.rowOf(end)-top)*quantPanel)
+			dst, ldd = s.tail, quantPanel
+		}
+	}
+	for larger, tile := t.m%t.tiles, first; tile < end; {
 		last, rows := end, t.m/t.tiles
-		if first < larger {
+		if tile < larger {
 			last, rows = min(end, larger), rows+1
 		}
-		tiles := last - first
+		var out *float32
+		if dst != nil {
+			out = &dst[(t.rowOf(tile)-top)*ldd]
+		}
+		tiles := last - tile
 		spanTiles[rows-1]((*float32)(unsafe.Pointer(&c[0])),
-			&t.acts[(span*t.m+t.rowOf(first))*spanAct], &s.units[0], &s.scales[0], blocks, tiles,
-			begin, from, stop)
+			&t.acts[(span*t.m+t.rowOf(tile))*spanAct], &s.units[0], &s.scales[0], blocks, tiles,
+			begin, from, stop, out, ldd, &s.bias[0])
 		c = c[tiles*rows*4*quantPanel:]
 		from = min(stop, from+uintptr(tiles*blocks*spanFetch))
-		first = last
+		tile = last
 	}
-}
-
-// store writes rows of finished panels with their bias, from row top on.
-func (t *spanProduct) store(s *spanScratch, panel, panels, top, rows int) {
-	n, col := t.w.N, panel*quantPanel
-	width, size := min(panels*quantPanel, n-col), rows*4*quantPanel
-	clear(s.bias[:])
-	if t.bias != nil {
-		copy(s.bias[:width], t.bias[col:])
+	if dst == nil || width == quantPanel {
+		return
 	}
-	at := func(panel int) *float32 { return (*float32)(unsafe.Pointer(&s.sums[panel*size])) }
-	whole, rest := width/quantPanel, width%quantPanel
-	if whole > 0 {
-		spanStore(&t.dst[top*n+col], n, at(0), size, whole, rows, &s.bias[0])
-	}
-	if rest > 0 {
-		s.tail = grow(s.tail, rows*quantPanel)
-		spanStore(&s.tail[0], quantPanel, at(whole), size, 1, rows, &s.bias[whole*quantPanel])
-		for r := range rows {
-			copy(t.dst[(top+r)*n+col+width-rest:][:rest], s.tail[r*quantPanel:])
-		}
+	for r := range t.rowOf(end) - top {
+		copy(t.dst[(top+r)*t.w.N+col:][:width], s.tail[r*quantPanel:])
 	}
 }

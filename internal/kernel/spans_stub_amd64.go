@@ -37,69 +37,64 @@ func spanUnpackQ8(to *byte, w *byte, params *byte, blocks int)
 // spanTile1 is a spanTile of 1 rows.
 //
 //go:noescape
-func spanTile1(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile1(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile2 is a spanTile of 2 rows.
 //
 //go:noescape
-func spanTile2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile3 is a spanTile of 3 rows.
 //
 //go:noescape
-func spanTile3(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile3(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile4 is a spanTile of 4 rows.
 //
 //go:noescape
-func spanTile4(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile4(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile5 is a spanTile of 5 rows.
 //
 //go:noescape
-func spanTile5(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile5(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile6 is a spanTile of 6 rows.
 //
 //go:noescape
-func spanTile6(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile6(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile7 is a spanTile of 7 rows.
 //
 //go:noescape
-func spanTile7(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile7(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile8 is a spanTile of 8 rows.
 //
 //go:noescape
-func spanTile8(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile8(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile9 is a spanTile of 9 rows.
 //
 //go:noescape
-func spanTile9(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile9(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile10 is a spanTile of 10 rows.
 //
 //go:noescape
-func spanTile10(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile10(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile11 is a spanTile of 11 rows.
 //
 //go:noescape
-func spanTile11(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile11(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanTile12 is a spanTile of 12 rows.
 //
 //go:noescape
-func spanTile12(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr)
+func spanTile12(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
 // spanRow rounds 64·steps elements to a record of int8 with the scale max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an element is not.
 //
 //go:noescape
 func spanRow(dst *byte, x *float32, steps int)
-
-// spanStore is dst[i·ldd+j] = c[i,j] + bias[j] for rows of strips of 32 columns.
-//
-//go:noescape
-func spanStore(dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32)

@@ -18,7 +18,7 @@ func amx(a *asm) {
 	}
 	amxRow(a)
 	amxRowBytes(a)
-	storeSums(a, "amxStore", "up to 16 rows", tileBytes, 64)
+	storeSums(a)
 	for _, width := range []int{64, 32, 16} {
 		amxAttention(a, width)
 	}
@@ -291,4 +291,42 @@ func amxPeak(a *asm, name, instruction string, dot func(w, x, acc int)) {
 	a.op("JNE loop")
 	a.tileRelease()
 	a.op("RET")
+}
+
+// storeSums adds the bias to rows of accumulators of adjacent strips, size bytes apart.
+func storeSums(a *asm) {
+	a.fn("amxStore", "is dst[i·ldd+j] = c[i,j] + bias[j] for up to 16 rows of strips of 32 "+
+		"columns.",
+		"dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32")
+	a.load("dst", "DI")
+	a.load("ldd", "R8")
+	a.op("SHLQ $2, R8")
+	a.load("c", "SI")
+	a.load("size", "R9")
+	a.load("rows", "CX")
+	a.op("LEAQ (R8*8), R12") // the lines of a row eight ahead: rows may be a page apart
+	a.label("row")
+	a.load("strips", "DX")
+	a.load("bias", "AX")
+	a.op("MOVQ SI, R10")
+	a.op("MOVQ DI, R11")
+	a.label("strip")
+	a.bytes([]byte{0x43, 0x0f, 0x0d, 0x0c, 0x23}, "PREFETCHW (R11)(R12*1)")
+	a.bytes([]byte{0x43, 0x0f, 0x0d, 0x4c, 0x23, 0x40}, "PREFETCHW 64(R11)(R12*1)")
+	a.op("VMOVUPS (AX), Z0")
+	a.op("VMOVUPS 64(AX), Z1")
+	a.op("VADDPS (R10), Z0, Z0")
+	a.op("VADDPS %d(R10), Z1, Z1", tileBytes)
+	a.op("VMOVUPS Z0, (R11)")
+	a.op("VMOVUPS Z1, 64(R11)")
+	a.op("ADDQ R9, R10")
+	a.op("ADDQ $128, AX")
+	a.op("ADDQ $128, R11")
+	a.op("DECQ DX")
+	a.op("JNE strip")
+	a.op("ADDQ $64, SI")
+	a.op("ADDQ R8, DI")
+	a.op("DECQ CX")
+	a.op("JNE row")
+	a.ret()
 }

@@ -35,7 +35,6 @@ func spans(a *asm) {
 		spanTile(a, rows)
 	}
 	spanRow(a)
-	storeSums(a, "spanStore", "rows", 64, 128)
 }
 
 // A byteUnpacker turns the stored form of a strip into units of int8. Its values have offset added,
@@ -224,10 +223,12 @@ func spanTile(a *asm, rows int) {
 	const zWeight, zX, spare = 24, 26, 6
 	a.fn(fmt.Sprintf("spanTile%d", rows), fmt.Sprintf("is a spanTile of %d rows.", rows),
 		"c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, "+
-			"next uintptr, end uintptr")
+			"next uintptr, end uintptr, dst *float32, ldd int, bias *float32")
 	a.load("first", "AX")
 	a.op("DECQ AX")
 	a.op("KMOVW AX, K2") // no lanes of accumulators that do not exist yet
+	a.load("dst", "AX")
+	a.op("SHLQ $2, ldd+%d(FP)", a.offset["ldd"])
 	a.load("c", "DI")
 	a.load("x", "R8")
 	a.load("scales", "R9")
@@ -240,6 +241,7 @@ func spanTile(a *asm, rows int) {
 	a.load("blocks", "CX")
 	a.op("MOVQ R8, SI")
 	a.op("MOVQ DI, R13")
+	a.op("LEAQ %d(R8), R10", spanAct*rows)
 	for r := range rows {
 		a.op("VPBROADCASTD %d(R8), Z%d", spanAct*r+spanOffset, acc(r, 0))
 		a.op("VMOVDQA64 Z%d, Z%d", acc(r, 0), acc(r, 1))
@@ -254,6 +256,14 @@ func spanTile(a *asm, rows int) {
 		a.op("PREFETCHT0 %d(R13)", 64*line)
 	}
 	a.op("ADDQ $192, R13")
+	lines := (spanAct*rows + 511) / 512
+	for line := range lines { // x of the next tile
+		a.op("PREFETCHT0 %d(R10)", 64*line)
+	}
+	a.op("ADDQ $%d, R10", 64*lines)
+	a.op("TESTQ AX, AX")
+	a.op("JNE soon")
+	a.label("ready")
 	for g := range 8 {
 		for j := range 2 {
 			a.op("VMOVDQU32 %d(BX), Z%d", 128*g+64*j, zWeight+j)
@@ -273,21 +283,52 @@ func spanTile(a *asm, rows int) {
 	for j := range 2 {
 		a.op("VMOVUPS %d(R9), Z%d", 64*j, zWeight+j)
 	}
+	scaled := func(r, j int) int {
+		sum, old := acc(r, j), zX+(2*r+j)%(spare-2)
+		a.op("VCVTDQ2PS Z%d, Z%d", sum, sum)
+		a.op("VMULPS Z%d, Z%d, Z%d", zWeight+j, sum, sum)
+		a.op("VMOVUPS.Z %d(DI), K2, Z%d", 128*r+64*j, old)
+		a.op("VFMADD231PS.BCST %d(R8), Z%d, Z%d", spanAct*r+spanScale, sum, old)
+		return old
+	}
+	a.op("TESTQ AX, AX")
+	a.op("JNE last")
 	for r := range rows {
 		for j := range 2 {
-			sum, old := acc(r, j), zX+(2*r+j)%spare
-			a.op("VCVTDQ2PS Z%d, Z%d", sum, sum)
-			a.op("VMULPS Z%d, Z%d, Z%d", zWeight+j, sum, sum)
-			a.op("VMOVUPS.Z %d(DI), K2, Z%d", 128*r+64*j, old)
-			a.op("VFMADD231PS.BCST %d(R8), Z%d, Z%d", spanAct*r+spanScale, sum, old)
-			a.op("VMOVUPS Z%d, %d(DI)", old, 128*r+64*j)
+			a.op("VMOVUPS Z%d, %d(DI)", scaled(r, j), 128*r+64*j)
 		}
 	}
+	a.label("next")
 	a.op("ADDQ $%d, R8", spanAct*rows)
 	a.op("ADDQ $%d, DI", 128*rows)
 	a.op("DECQ DX")
 	a.op("JNE tile")
 	a.ret()
+	a.label("soon") // two rows of dst
+	for range 2 {
+		a.bytes([]byte{0x0f, 0x0d, 0x08}, "PREFETCHW (AX)")
+		a.bytes([]byte{0x0f, 0x0d, 0x48, 0x40}, "PREFETCHW 64(AX)")
+		a.op("ADDQ ldd+%d(FP), AX", a.offset["ldd"])
+	}
+	a.op("JMP ready")
+	a.label("last")
+	a.load("bias", "AX")
+	a.load("dst", "SI")
+	a.load("ldd", "BX")
+	for j := range 2 {
+		a.op("VMOVUPS %d(AX), Z%d", 64*j, zX+spare-2+j)
+	}
+	for r := range rows {
+		for j := range 2 {
+			sum := scaled(r, j)
+			a.op("VADDPS Z%d, Z%d, Z%d", zX+spare-2+j, sum, sum)
+			a.op("VMOVUPS Z%d, %d(SI)", sum, 64*j)
+		}
+		a.op("ADDQ BX, SI")
+	}
+	a.op("MOVQ SI, dst+%d(FP)", a.offset["dst"])
+	a.op("MOVQ SI, AX")
+	a.op("JMP next")
 }
 
 // spanRow rounds a span of one row of x.
@@ -352,42 +393,4 @@ func spanBytes(a *asm, step int, each func(z int)) {
 	a.op("ADDQ $%d, DI", step)
 	a.op("DECQ CX")
 	a.op("JNE round")
-}
-
-// storeSums adds the bias to rows of accumulators of adjacent strips, size bytes apart. The halves
-// of a row of 32 are half bytes apart, rows row bytes.
-func storeSums(a *asm, name, rows string, half, row int) {
-	a.fn(name, "is dst[i·ldd+j] = c[i,j] + bias[j] for "+rows+" of strips of 32 columns.",
-		"dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32")
-	a.load("dst", "DI")
-	a.load("ldd", "R8")
-	a.op("SHLQ $2, R8")
-	a.load("c", "SI")
-	a.load("size", "R9")
-	a.load("rows", "CX")
-	a.op("LEAQ (R8*8), R12") // the lines of a row eight ahead: rows may be a page apart
-	a.label("row")
-	a.load("strips", "DX")
-	a.load("bias", "AX")
-	a.op("MOVQ SI, R10")
-	a.op("MOVQ DI, R11")
-	a.label("strip")
-	a.bytes([]byte{0x43, 0x0f, 0x0d, 0x0c, 0x23}, "PREFETCHW (R11)(R12*1)")
-	a.bytes([]byte{0x43, 0x0f, 0x0d, 0x4c, 0x23, 0x40}, "PREFETCHW 64(R11)(R12*1)")
-	a.op("VMOVUPS (AX), Z0")
-	a.op("VMOVUPS 64(AX), Z1")
-	a.op("VADDPS (R10), Z0, Z0")
-	a.op("VADDPS %d(R10), Z1, Z1", half)
-	a.op("VMOVUPS Z0, (R11)")
-	a.op("VMOVUPS Z1, 64(R11)")
-	a.op("ADDQ R9, R10")
-	a.op("ADDQ $128, AX")
-	a.op("ADDQ $128, R11")
-	a.op("DECQ DX")
-	a.op("JNE strip")
-	a.op("ADDQ $%d, SI", row)
-	a.op("ADDQ R8, DI")
-	a.op("DECQ CX")
-	a.op("JNE row")
-	a.ret()
 }
