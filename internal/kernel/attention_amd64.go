@@ -55,7 +55,7 @@ var attnBF16 = func() attnOps {
 		attnPairs64AVX512, attnPairs32AVX512, attnPairs16AVX512,
 	}
 	ops.pairHeight, ops.pairUnit = attnTileRows, 1
-	ops.round, ops.pairRows = attnRoundAVX512, attnPairRowsAVX512
+	ops.round, ops.expRound, ops.pairRows = attnRoundAVX512, attnExpRoundAVX512, attnPairRowsAVX512
 	return ops
 }()
 

@@ -11,12 +11,13 @@ type attnOps struct {
 	lanes  int
 	widths []int // of a panel, widest first; the last divides the others and pads all panel rows
 	tiles  []attnTile
-	// pairs are tiles whose elements are pairs of bfloat16 along k; round and pairRows make them;
-	// nil without such instructions
+	// pairs are tiles whose elements are pairs of bfloat16 along k; round, expRound and pairRows
+	// make them; nil without such instructions
 	pairs []attnTile
 	// pairHeight is the rows of such a tile, pairUnit the pairs that k is rounded up to
 	pairHeight, pairUnit int
 	round                func(dst, src *float32, n int)
+	expRound             func(x *float32, n int, m float32) float32
 	pairRows             func(dst, x, y *float32, n int)
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.

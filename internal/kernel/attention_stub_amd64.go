@@ -111,6 +111,11 @@ func attnRoundAVX512(dst *float32, src *float32, n int)
 //go:noescape
 func attnPairRowsAVX512(dst *float32, x *float32, y *float32, n int)
 
+// attnExpRoundAVX512 sets the bfloat16 elements of x to e^(x-m), rounded, for n float32 elements of x, a multiple of the lanes, none above m, and returns the sum before rounding. What is below 2^-126 becomes that. The error is 2.7e-6 of a result before rounding (AVX512_BF16).
+//
+//go:noescape
+func attnExpRoundAVX512(x *float32, n int, m float32) (ret float32)
+
 // attnTransposeAVX512 sets dst[i*stride+r] = src[r*srcStride+i] for r < 16 and i < n; it writes zeros up to the next multiple of 16 of n.
 //
 //go:noescape

@@ -263,10 +263,17 @@ type attnTask struct {
 	depth  int // head dim, padded
 	width  int // stride of s: the keys of one block, padded
 	kv, c0 int // key head and first key that load prepared
+	// exp turns scores into probabilities and returns their sum
+	exp  func(x *float32, n int, m float32) float32
+	wide bool // these are float32, and pairs must be rounded
 }
 
 func (t *attnTask) run() {
 	a := &t.a
+	t.exp, t.wide = t.ops.expSum, true
+	if t.pairs && a.ColTap == nil && a.MaxTap == nil {
+		t.exp, t.wide = t.ops.expRound, false
+	}
 	t.depth = padded(a.HeadDim)
 	t.rows = (t.q1 - t.q0 + t.height - 1) / t.height * t.height
 	total := t.k1 - t.k0
@@ -672,7 +679,9 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			row := t.s[r*t.width:][:t.width]
 			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
 			if t.pairs {
-				ops.round(&row[0], &row[0], t.vectors(depth))
+				if t.wide {
+					ops.round(&row[0], &row[0], t.vectors(depth))
+				}
 				pairs := t.pairsOf(depth)
 				clear(row[min(pairs, t.vectors(depth)/2):pairs])
 			}
@@ -718,10 +727,10 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	}
 	top = max(top, -math.MaxFloat32) // avoids Inf-Inf in rows that are all -Inf so far
 	if c0 == t.k0 {
-		t.m[state], t.l[state] = top, ops.expSum(&s[0], full, top)
+		t.m[state], t.l[state] = top, t.exp(&s[0], full, top)
 	} else {
 		top = max(top, t.m[state])
-		sum := ops.expSum(&s[0], full, top)
+		sum := t.exp(&s[0], full, top)
 		f := expGo(t.m[state] - top)
 		if f != 1 {
 			o := &t.o[state*t.depth]

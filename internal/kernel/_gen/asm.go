@@ -133,6 +133,11 @@ func (a *asm) vcvtneps2bf16(src, dst int) {
 	a.evex(2, 0x72, dst, 0, src, fmt.Sprintf("VCVTNEPS2BF16 Z%d, Y%d", src, dst))
 }
 
+// vcvtne2ps2bf16 rounds low and high to bfloat16 in the halves of dst (AVX512_BF16).
+func (a *asm) vcvtne2ps2bf16(low, high, dst int) {
+	a.evex(3, 0x72, dst, high, low, fmt.Sprintf("VCVTNE2PS2BF16 Z%d, Z%d, Z%d", low, high, dst))
+}
+
 // vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc,
 // 256 bits wide, in the AVX-VNNI encoding. The assembler has only the one of AVX-512.
 func (a *asm) vpdpbusd(x, w, acc int) {
