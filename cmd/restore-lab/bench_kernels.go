@@ -196,7 +196,7 @@ type kernelCell struct {
 	reads        []float64 // memory read rates, one for each of rates, if they are needed
 	over         []float64 // time ÷ time of one row, by turn
 	limits       []float64 // the lower of the limits before and after
-	cpu          []float64
+	took, used   float64   // seconds of all calls, and of the processors
 	against      []float64
 }
 
@@ -381,12 +381,12 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	best()
 	of := func(from *benchWeights) (seconds, cpu float64) { return b.product(c, from, c.M) }
 	once := func() (seconds, cpu float64) { return of(w) }
-	var calls, cpu []float64
+	var calls []float64
 	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
 		seconds, used := once()
-		calls, cpu = append(calls, seconds), append(cpu, used/seconds/float64(c.Threads))
+		calls = append(calls, seconds)
+		c.took, c.used = c.took+seconds, c.used+used
 	}
-	c.cpu = append(c.cpu, stats.Median(cpu))
 	c.limits = append(c.limits, min(limit, peak()))
 	if b.o.otherType {
 		b.compareTypes(c, of)
@@ -530,7 +530,7 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 			}
 		}
 		c.Quiet = round2(float64(quiet) / float64(len(c.limits)))
-		c.CPU = round2(stats.Median(c.cpu))
+		c.CPU = round2(c.used / c.took / float64(c.Threads))
 		if len(c.against) > 0 {
 			c.Against = round2(stats.Median(c.against))
 		}

@@ -52,6 +52,9 @@ const (
 	speedTime   = 4 * time.Millisecond
 	speedTries  = 5
 	speedMost   = 60 * time.Millisecond
+	// speedTaken is the share of the processors below which others have taken them away. Ticks of
+	// 4 ms make the share wrong by a tenth.
+	speedTaken = 0.8
 )
 
 // MeasureSpeed measures with all threads of p. It takes one or two seconds, longer without
@@ -116,28 +119,37 @@ func MeasureSpeed(p *Pool) *Speed {
 	return s
 }
 
-// measure returns the time of f in seconds, the best of several tries, because other processes can
-// only slow it down. If they take processors away, it returns the processor time of f divided by
-// the threads of p. After speedMost, three tries are enough; the first may grow buffers.
+// measure returns the time of f in seconds. After speedMost, three tries are enough; the first may
+// grow buffers.
 func measure(p *Pool, f func()) float64 {
-	threads := time.Duration(min(p.Threads(), runtime.GOMAXPROCS(0), runtime.NumCPU()))
 	var tries []float64
-	for begin := time.Now(); len(tries) <= speedTries; {
+	calls, begin := 0, time.Now()
+	used, ok := CPUTime()
+	for len(tries) <= speedTries {
 		n, start := 0, time.Now()
-		used, ok := CPUTime()
 		for ; n == 0 || time.Since(start) < speedTime; n++ {
 			f()
 		}
-		took := time.Since(start)
-		if now, _ := CPUTime(); ok {
-			took = min(took, (now-used)/threads)
-		}
-		tries = append(tries, took.Seconds()/float64(n))
+		calls += n
+		tries = append(tries, time.Since(start).Seconds()/float64(n))
 		if time.Since(begin) > speedMost && len(tries) > 2 {
 			break
 		}
 	}
-	return slices.Min(tries)
+	now, _ := CPUTime()
+	threads := min(p.Threads(), runtime.GOMAXPROCS(0), runtime.NumCPU())
+	busy := (now - used).Seconds() / float64(threads*calls)
+	return typical(tries, busy, ok)
+}
+
+// typical returns the median of the tries. If other processes took much of the processors away
+// meanwhile, it is busy, the mean processor time of a call, if that is known. A system may count
+// the time of other threads only at its ticks, so a single try's processor time would be wrong.
+func typical(tries []float64, busy float64, known bool) float64 {
+	if m := middle(tries); !known || busy > speedTaken*m {
+		return m
+	}
+	return busy
 }
 
 // Product predicts the seconds of a product of m rows with an [n, k] weight.

@@ -19,6 +19,20 @@ func TestSpeedProduct(t *testing.T) {
 	}
 }
 
+// Ensure that neither one slow try nor ticks of the processor time decide, but lost processors do.
+func TestTypical(t *testing.T) {
+	tries := func() []float64 { return []float64{5, 9, 4, 5, 6} }
+	for _, c := range []struct {
+		busy  float64
+		known bool
+		want  float64
+	}{{5, true, 5}, {4.5, true, 5}, {3, true, 3}, {0, false, 5}, {9, true, 5}} {
+		if got := typical(tries(), c.busy, c.known); got != c.want {
+			t.Errorf("processor time %v, known %v: %v, want %v", c.busy, c.known, got, c.want)
+		}
+	}
+}
+
 // Ensure that the speed of every format is measured, and that this takes no part in trials: its
 // shapes are no model's.
 func TestMeasureSpeed(t *testing.T) {
