@@ -24,7 +24,7 @@ const (
 	attnTileRows  = 6    // as in _gen
 	attnTileBlock = 48   // query rows of one score block
 	attnQueries   = 768  // most query rows of a task
-	attnRounded   = 1536 // the same with pairs of bfloat16, whose packing takes longer
+	attnRounded   = 2048 // the same with pairs of bfloat16, whose packing takes longer
 	attnBiased    = 320  // the same with a bias, whose rows are in memory
 	attnPeaks     = 400  // the same with a maximum over heads, whose rows are in memory
 	attnBiasRows  = 16   // rows of a bias that one task makes
