@@ -197,23 +197,29 @@ func chaos(
 	took := time.Since(begun)
 	<-done
 	results := 0
-	if !fleettest.Eventually(func() bool { // the servers may still be starting
-		keys, err := c.results.Keys(ctx, jetstream.MetaOnly())
+	// The servers may still be starting. A call whose server goes away may wait for ever.
+	if !fleettest.Eventually(func() bool {
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		var keys []string
+		keys, err = c.results.Keys(call, jetstream.MetaOnly())
 		results = len(keys)
 		return err == nil && results == n
 	}) {
-		t.Errorf("got %d results, want %d", results, n)
+		t.Errorf("got %d results, want %d; last error %v", results, n, err)
 	}
 	left := uint64(0)
 	// A request that was answered twice is acknowledged later, or swept.
 	if !fleettest.Eventually(func() bool {
-		info, err := c.work.Info(ctx)
-		if err == nil {
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		var info *jetstream.StreamInfo
+		if info, err = c.work.Info(call); err == nil {
 			left = info.State.Msgs
 		}
 		return err == nil && left == 0
 	}) {
-		t.Errorf("the queue still holds %d requests", left)
+		t.Errorf("the queue still holds %d requests; last error %v", left, err)
 	}
 	t.Logf("%d requests, %d results, %d failed, in %v", n, results, len(failed),
 		took.Round(time.Millisecond))
