@@ -70,7 +70,7 @@ multiply-adds on registers or, for one row, memory reads. Each round measures th
 rate is the median over the rounds, best the 90 % quantile, micro the median of the best of four samples around each rate, and a limit the 98 % quantile
 of its samples. A round counts as quiet when the limit reached 95 % just before and just after it; trust the percentages of the peak only if most rounds
 are quiet. cpu is the share of its threads' time that the product had a processor. --against PLAN measures that plan in turns with the one in use, and
-prints the median of the ratios of their processor times, for products that have it. --against TYPE measures weights of that type, and prints the ratio
+prints the median of the ratios of their times, for products that have it; with one thread, of their processor times. --against TYPE measures weights of that type, and prints the ratio
 of the rates: in bytes of weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
 in turns; least is what the limits allow: the longer of reading the weights and multiplying at the peak, for that many rows and for one. reached is the
 time that the limits allow divided by the measured time. Up to 32 rows are multiplied as a decoding step, more as a prompt. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
@@ -379,19 +379,17 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		}
 	}
 	best()
-	of := func(from *benchWeights) (seconds, cpu float64) { return b.product(c, from, c.M) }
-	once := func() (seconds, cpu float64) { return of(w) }
 	var calls []float64
 	for start := time.Now(); len(calls) == 0 || time.Since(start) < sampleProduct; {
-		seconds, used := once()
+		seconds, used := b.product(c, w, c.M)
 		calls = append(calls, seconds)
 		c.took, c.used = c.took+seconds, c.used+used
 	}
 	c.limits = append(c.limits, min(limit, peak()))
 	if b.o.otherType {
-		b.compareTypes(c, of)
+		b.compareTypes(c, func(from *benchWeights) float64 { return b.turn(c, from) })
 	} else if b.o.against != "" && kernel.HasPlan(b.o.against, c.format, c.M) {
-		if err := b.compare(c, once); err != nil {
+		if err := b.compare(c, w); err != nil {
 			return err
 		}
 	}
@@ -422,6 +420,17 @@ func (b *kernelBench) product(c *kernelCell, from *benchWeights, m int) (seconds
 	return seconds, (now - used).Seconds()
 }
 
+// turn is product for a comparison in turns. With one thread it returns the processor time, if the
+// system reports that, so that other processes hardly matter; the time of other threads may be
+// counted only at ticks.
+func (b *kernelBench) turn(c *kernelCell, from *benchWeights) float64 {
+	seconds, cpu := b.product(c, from, c.M)
+	if c.Threads == 1 && cpu > 0 {
+		return cpu
+	}
+	return seconds
+}
+
 // compareRows measures all rows and one row in turns.
 func (b *kernelBench) compareRows(c *kernelCell, w *benchWeights) {
 	for turn := range 2 {
@@ -434,9 +443,8 @@ func (b *kernelBench) compareRows(c *kernelCell, w *benchWeights) {
 	}
 }
 
-// compare times the plan in use and another in turns, a and b, then b and a. It uses processor time
-// if the system reports it, so that other processes hardly matter.
-func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64)) error {
+// compare times the plan in use and another in turns, a and b, then b and a.
+func (b *kernelBench) compare(c *kernelCell, w *benchWeights) error {
 	var times [2]float64 // of the plan in use, of the other
 	for turn := range 2 {
 		for i := range 2 {
@@ -448,27 +456,21 @@ func (b *kernelBench) compare(c *kernelCell, once func() (seconds, cpu float64))
 			if err != nil {
 				return err
 			}
-			seconds, cpu := once()
-			if times[which] = cpu; cpu == 0 {
-				times[which] = seconds
-			}
+			times[which] = b.turn(c, w)
 		}
 		c.against = append(c.against, times[1]/times[0])
 	}
 	return planInUse()
 }
 
-// compareTypes times the cell's type and another in turns, as compare does with plans.
-func (b *kernelBench) compareTypes(c *kernelCell, of func(*benchWeights) (seconds, cpu float64)) {
+// compareTypes times the cell's type and another in turns, as compare does with plans. of is turn.
+func (b *kernelBench) compareTypes(c *kernelCell, of func(*benchWeights) (seconds float64)) {
 	weights := [2]*benchWeights{b.weights[c.format], b.weights[namedFormat(b.o.against)]}
 	var times [2]float64
 	for turn := range 2 {
 		for i := range 2 {
 			which := (turn + i) % 2
-			seconds, cpu := of(weights[which])
-			if times[which] = cpu; cpu == 0 {
-				times[which] = seconds
-			}
+			times[which] = of(weights[which])
 		}
 		ratio := times[1] / times[0]
 		if c.M == 1 {

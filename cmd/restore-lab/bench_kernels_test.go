@@ -76,11 +76,11 @@ func TestBenchKernelsTypes(t *testing.T) {
 		2: 3,
 	} {
 		c := &kernelCell{kernelJSON: kernelJSON{M: m, N: 64, K: 64}, format: kernel.Q8}
-		b.compareTypes(c, func(w *benchWeights) (seconds, cpu float64) {
+		b.compareTypes(c, func(w *benchWeights) float64 {
 			if w.format == kernel.F32 {
-				return 3, 3
+				return 3
 			}
-			return 1, 1
+			return 1
 		})
 		if !slices.Equal(c.against, []float64{want, want}) {
 			t.Errorf("%d rows: got %v, want %v", m, c.against, want)
