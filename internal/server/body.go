@@ -31,18 +31,18 @@ const (
 	paceParts = 6
 )
 
-// pace demands that a body arrives in time and at the least rate.
+// pace demands that a body arrives in time and at the least rate. Only the time counts in which the
+// server waits for bytes, not that in which it waits for memory or writes to a disk.
 type pace struct {
-	now    func() time.Time
 	limit  time.Duration // for the whole body; 0: no limit
-	end    time.Time     // of the time for the whole body
-	window time.Time     // end of the time for the next missing bytes
+	whole  time.Duration // left for the whole body
+	window time.Duration // left for the missing bytes
 	missed int64         // bytes of this window that have not arrived
 	long   bool          // the whole body has no limit
 }
 
-func newPace(limit time.Duration, now func() time.Time) *pace {
-	p := &pace{now: now, limit: limit, end: now().Add(limit)}
+func newPace(limit time.Duration) *pace {
+	p := &pace{limit: limit, whole: limit}
 	p.next()
 	return p
 }
@@ -53,31 +53,27 @@ func (p *pace) part() time.Duration { return p.limit / paceParts }
 func (p *pace) quota() int64 { return max(1, int64(leastRate*p.part().Seconds())) }
 
 // next begins a window.
-func (p *pace) next() { p.window, p.missed = p.now().Add(p.part()), p.quota() }
+func (p *pace) next() { p.window, p.missed = p.part(), p.quota() }
 
-// got counts bytes that have arrived.
-func (p *pace) got(n int) {
+// got counts n bytes that have arrived within a time of waiting for them.
+func (p *pace) got(n int, within time.Duration) {
+	p.whole -= within
+	p.window -= within
 	if p.missed -= int64(n); p.missed <= 0 {
 		p.next()
 	}
 }
 
-// paused leaves a time out of account in which the server did not read.
-func (p *pace) paused(d time.Duration) {
-	p.end = p.end.Add(d)
-	p.next()
-}
-
 // left is the time for the next byte to arrive.
 func (p *pace) left() time.Duration {
 	if p.over() {
-		return p.end.Sub(p.now())
+		return p.whole
 	}
-	return p.window.Sub(p.now())
+	return p.window
 }
 
 // over reports whether the time for the whole body ends before the window.
-func (p *pace) over() bool { return !p.long && p.end.Before(p.window) }
+func (p *pace) over() bool { return !p.long && p.whole < p.window }
 
 // late says what is wrong with a body whose next byte did not arrive in the time left.
 func (p *pace) late() string {
@@ -104,23 +100,24 @@ type arriving struct {
 
 // Read implements io.Reader.
 func (a *arriving) Read(b []byte) (int, error) {
+	start := time.Now()
 	if a.limit > 0 {
-		setReadDeadline(a.w, time.Now().Add(a.left()))
+		setReadDeadline(a.w, start.Add(a.left()))
 	}
 	n, err := a.Reader.Read(b)
-	a.got(n)
+	a.got(n, time.Since(start))
 	return n, err
 }
 
 // readBody reads and unpacks the body, of at most --max-body-mb. Where it grows beyond a small body
-// it waits for memory; the time for the body to arrive then stands still.
+// it waits for memory.
 func (x *exchange) readBody() ([]byte, error) {
 	limit := x.s.o.MaxBodyBytes
 	if x.r.ContentLength > limit {
 		return nil, x.bodyTooLarge()
 	}
 	plain := &arriving{
-		http.MaxBytesReader(x.w, x.r.Body, limit), newPace(x.s.o.ReadTimeout, x.s.now), x.w,
+		http.MaxBytesReader(x.w, x.r.Body, limit), newPace(x.s.o.ReadTimeout), x.w,
 	}
 	in, err := x.unpacked(plain)
 	if err != nil {
@@ -134,7 +131,7 @@ func (x *exchange) readBody() ([]byte, error) {
 	for {
 		if len(body) == cap(body) {
 			size := min(2*int64(cap(body)), most+1)
-			if err := x.growBody(size, plain.pace); err != nil {
+			if err := x.growBody(size); err != nil {
 				return nil, err
 			}
 			grown := make([]byte, len(body), size)
@@ -157,17 +154,15 @@ func (x *exchange) readBody() ([]byte, error) {
 }
 
 // growBody waits until a body of size bytes may be in memory.
-func (x *exchange) growBody(size int64, p *pace) error {
+func (x *exchange) growBody(size int64) error {
 	if size <= smallBody {
 		return nil
 	}
-	start := x.s.now()
-	if err := x.share.grow(x.ctx, size); err != nil {
+	err := x.share.grow(x.ctx, size)
+	if err != nil {
 		x.w.Header().Set("Connection", "close")
-		return err
 	}
-	p.paused(x.s.now().Sub(start))
-	return nil
+	return err
 }
 
 // unpacked returns the reader of the body without its encoding.

@@ -160,7 +160,7 @@ func upload(x *exchange) (any, error) {
 		x.w.Header().Set("Connection", "close")
 		return nil, jobs.TooLarge(most)
 	}
-	p := newPace(x.s.o.ReadTimeout, x.s.now)
+	p := newPace(x.s.o.ReadTimeout)
 	p.long = true
 	plain := &arriving{http.MaxBytesReader(x.w, x.r.Body, most+formOverhead), p, x.w}
 	in, err := x.unpacked(plain)

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/jobs"
@@ -207,45 +209,44 @@ func TestContentRanges(t *testing.T) {
 	}
 }
 
-// Ensure that an upload may take longer than the time for other bodies, unless it stops.
+// Ensure that an upload may take longer than the time for other bodies, unless it stops or comes
+// too slowly.
 func TestSlowUpload(t *testing.T) {
-	r := serve(t, newFake(), func(o *Options) {
-		withJobs(t, o)
-		o.ReadTimeout = 3 * time.Second // a sixth: 1024 bytes in 500 ms
-	})
-	body, kind := formOf(t, "purpose=batch", "file="+strings.Repeat("x", 80_000))
-	for _, stops := range []bool{false, true} {
-		in, out := io.Pipe()
-		go func() {
-			for i := 0; i < len(body); i += 1000 {
-				_, _ = io.WriteString(out, body[i:min(len(body), i+1000)]) // ends with the request
-				time.Sleep(40 * time.Millisecond)
-				if stops && i > 600 {
-					time.Sleep(2 * time.Second)
+	for _, c := range []struct {
+		part  int // bytes
+		every time.Duration
+		want  int
+	}{
+		{1000, 240 * time.Millisecond, http.StatusOK},
+		{1000, 1240 * time.Millisecond, http.StatusRequestTimeout},
+		{400, 240 * time.Millisecond, http.StatusRequestTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, _ := servePipes(t, func(o *Options) {
+				withJobs(t, o)
+				o.ReadTimeout = 3 * time.Second // a sixth: 1024 bytes in 500 ms
+			})
+			body, kind := formOf(t, "purpose=batch", "file="+strings.Repeat("x", 80_000))
+			in, out := io.Pipe()
+			var sender sync.WaitGroup
+			defer sender.Wait()
+			defer in.Close()
+			sender.Go(func() {
+				defer out.Close()
+				for len(body) > 0 {
+					n, err := io.WriteString(out, body[:min(len(body), c.part)])
+					if err != nil {
+						return // the request has ended
+					}
+					body = body[n:]
+					time.Sleep(c.every)
 				}
+			})
+			status, reply := p.post(t, "/v1/files", strings.TrimPrefix(kind, "Content-Type: "), in)
+			if status != c.want {
+				t.Errorf("%d bytes every %v: got %d %s, want %d",
+					c.part, c.every, status, reply, c.want)
 			}
-			out.Close()
-		}()
-		q, err := http.NewRequest("POST", r.url+"/v1/files", in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q.Header.Set("Content-Type", strings.TrimPrefix(kind, "Content-Type: "))
-		resp, err := http.DefaultClient.Do(q)
-		if err != nil {
-			if stops {
-				continue // the connection may end before the reply is read
-			}
-			t.Fatal(err)
-		}
-		reply, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		want := 200
-		if stops {
-			want = http.StatusRequestTimeout
-		}
-		if resp.StatusCode != want {
-			t.Errorf("stops %t: got %d %s, want %d", stops, resp.StatusCode, reply, want)
-		}
+		})
 	}
 }

@@ -52,8 +52,7 @@ type Server struct {
 	counted atomic.Pointer[metrics]
 	page    http.Handler
 
-	now    func() time.Time // of the times for bodies
-	unread time.Duration    // time limit for a client to read a write
+	unread time.Duration // time limit for a client to read a write
 
 	draining atomic.Bool
 	cut      context.Context // ends when the time to drain is over
@@ -81,7 +80,6 @@ func New(o Options) *Server {
 		log:    o.Log,
 		keys:   newKeys(o.Keys),
 		bodies: newMemory(bodyMemory, max(o.MaxBodyBytes, smallBody)+1),
-		now:    time.Now,
 		unread: writeTimeout,
 	}
 	if s.log == nil {

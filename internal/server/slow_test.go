@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/restore-vlm/restore"
@@ -186,85 +187,125 @@ func TestStalledBodies(t *testing.T) {
 	}
 }
 
+// pipes is a listener whose connections are in memory. In a bubble of synctest the time then passes
+// only while all wait.
+type pipes chan net.Conn
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error { close(p); return nil }
+
+// Addr implements net.Listener.
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// dial connects to the listener.
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p <- far
+	return near, nil
+}
+
+// servePipes is serve in a bubble.
+func servePipes(t *testing.T, change func(*Options)) (pipes, *rig) {
+	t.Helper()
+	p := make(pipes)
+	r := serveOn(t, p, newFake(), change)
+	t.Cleanup(func() { // all goroutines of a bubble must end with it
+		r.stop()
+		<-r.done
+	})
+	return p, r
+}
+
+// post sends a body on a connection of its own.
+func (p pipes) post(t *testing.T, path, kind string, body io.Reader) (int, string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
+	resp, err := c.Post("http://localhost"+path, kind, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	reply, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(reply)
+}
+
 // Ensure that a body that stops is refused by what it lacks: it is too slow, or it takes too long.
 func TestSlowBody(t *testing.T) {
-	r := serve(t, newFake(), func(o *Options) { o.ReadTimeout = 6 * time.Second })
-	conn := r.raw(t)
-	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"+
-		"Transfer-Encoding: chunked\r\n\r\n5\r\n     \r\n")
-	reply, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 408") ||
-		!strings.Contains(string(reply), "the body arrives too slowly: got 5 bytes in 1s, want "+
-			"at least 2048, or the rest, in each such time (a sixth of --read-timeout)") {
-		t.Errorf("got %q, %v", reply, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := servePipes(t, func(o *Options) { o.ReadTimeout = 6 * time.Second })
+		in, out := io.Pipe()
+		defer out.Close()
+		go fmt.Fprint(out, "     ")
+		status, reply := p.post(t, "/v1/chat/completions", "", in)
+		if status != http.StatusRequestTimeout || !strings.Contains(reply, "the body arrives too "+
+			"slowly: got 5 bytes in 1s, want at least 2048, or the rest, in each such time (a "+
+			"sixth of --read-timeout)") {
+			t.Errorf("got %d %s", status, reply)
+		}
+	})
 }
 
 // Ensure that a body that comes at the least rate may take its whole time, and no longer.
 func TestPace(t *testing.T) {
-	now := time.Unix(0, 0)
-	p := newPace(time.Minute, func() time.Time { return now })
+	p := newPace(time.Minute)
 	if p.left() != 10*time.Second ||
 		!strings.Contains(p.late(), "got 0 bytes in 10s, want at least 20480") {
 		t.Errorf("at the start: %v, %s", p.left(), p.late())
 	}
-	p.got(20479)
-	now = now.Add(9 * time.Second)
+	p.got(20479, 9*time.Second)
 	if p.left() != time.Second || !strings.Contains(p.late(), "got 20479 bytes") {
 		t.Errorf("after 9 s: %v, %s", p.left(), p.late())
 	}
 	for range 5 {
-		p.got(1)
+		p.got(1, 0)
 		if p.left() != 10*time.Second {
 			t.Errorf("in a new window: %v left", p.left())
 		}
-		p.got(20479)
-		now = now.Add(9 * time.Second)
+		p.got(20479, 9*time.Second)
 	}
-	p.got(1) // after 54 s
+	p.got(1, 0) // after 54 s
 	if p.left() != 6*time.Second ||
 		p.late() != "the body did not arrive within 1m0s (--read-timeout)" {
 		t.Errorf("at the end: %v, %s", p.left(), p.late())
-	}
-	now = now.Add(time.Hour) // without memory
-	p.paused(time.Hour)
-	if p.left() != 6*time.Second {
-		t.Errorf("after a pause: %v left", p.left())
 	}
 }
 
 // Ensure that a body that waits for memory is not told that it did not arrive.
 func TestBodyWaitsForMemory(t *testing.T) {
-	r := serve(t, newFake(), func(o *Options) {
-		o.MaxBodyBytes, o.ReadTimeout, o.RequestTimeout = 2<<20, time.Hour, 0
-	})
-	var late atomic.Int64
-	r.now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-	all := &share{m: r.bodies}
-	if err := all.grow(t.Context(), r.bodies.free); err != nil {
-		t.Fatal(err)
-	}
-	got := make(chan string, 1)
-	go func() {
-		resp, err := http.Post(r.url+"/v1/chat/completions", "", strings.NewReader(large(2<<20)))
-		if err != nil {
-			got <- err.Error()
-			return
+	synctest.Test(t, func(t *testing.T) {
+		p, r := servePipes(t, func(o *Options) {
+			o.MaxBodyBytes, o.ReadTimeout, o.RequestTimeout = 2<<20, time.Minute, 0
+		})
+		all := &share{m: r.bodies}
+		if err := all.grow(t.Context(), r.bodies.free); err != nil {
+			t.Fatal(err)
 		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		got <- fmt.Sprint(resp.StatusCode, string(body), err)
-	}()
-	until(t, "the body", func() bool {
-		r.bodies.mu.Lock()
-		defer r.bodies.mu.Unlock()
-		return len(r.bodies.waiting) == 1
+		time.AfterFunc(100*time.Hour, func() {
+			r.bodies.mu.Lock()
+			waiting := len(r.bodies.waiting)
+			r.bodies.mu.Unlock()
+			if waiting != 1 {
+				t.Errorf("%d bodies wait for memory, want 1", waiting)
+			}
+			all.shrink(0)
+		})
+		status, reply := p.post(t, "/v1/chat/completions", "", strings.NewReader(large(2<<20)))
+		if status != http.StatusOK {
+			t.Errorf("got %d %s", status, reply)
+		}
 	})
-	late.Store(int64(100 * time.Hour))
-	all.shrink(0)
-	if reply := <-got; !strings.HasPrefix(reply, "200") {
-		t.Errorf("got %s", reply)
-	}
 }
 
 // Ensure that bodies that together need more memory than there is do not wait for each other for
