@@ -13,8 +13,10 @@ import (
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/stats"
 )
 
@@ -84,12 +86,20 @@ func (p *benchPeaks) of(quant string) float64 {
 	return p.FMA
 }
 
-// ofAttention is the limit of the attention of an encoder with weights of that type.
+// ofAttention is the limit of the attention of an encoder with weights of that type: half of its
+// multiply-adds make scores.
 func (p *benchPeaks) ofAttention(encoder string) float64 {
-	if model.RoundsTower(encoder) {
-		return max(p.FMA, p.BF16)
+	scores, values := p.FMA, p.FMA
+	switch model.TowerRounding(encoder) {
+	case nn.RoundPairs:
+		scores, values = max(p.FMA, p.BF16), max(p.FMA, p.BF16)
+	case nn.RoundBytes:
+		scores, values = max(p.FMA, p.BF16), max(p.FMA, p.BF16)
+		if kernel.InUse().VNNI {
+			scores = max(scores, p.Dot)
+		}
 	}
-	return p.FMA
+	return 2 / (1/scores + 1/values)
 }
 
 // benchRow is one plan and budget: medians over the repeats, in seconds.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/files"
@@ -17,7 +18,7 @@ import (
 )
 
 // form is the version of the files and kernels. A file of another version is measured again.
-const form = 9
+const form = 10
 
 // maxFile is the most bytes that are read of a file.
 const maxFile = 1 << 20
@@ -74,7 +75,7 @@ func load(file, cpu string, threads int) (*kernel.Speed, error) {
 	case k.Form != form || k.CPU != cpu || s == nil ||
 		s.Implementation != kernel.Implementation() || s.Threads != threads:
 		return nil, errors.New("it is from another machine or version")
-	case !(s.Attention > 0 && s.Rounded > 0 && s.Elements > 0 && s.Read > 0) ||
+	case !(slices.Min(s.Attention[:]) > 0 && s.Elements > 0 && s.Read > 0) ||
 		len(s.Products) == 0:
 		return nil, errors.New("not measured")
 	}

@@ -50,14 +50,11 @@ func (e *Engine) PredictTimes(
 			t.Encode += s.Product(f, rows, p.Out, p.In) + float64(rows)*float64(p.Out)/s.Elements
 		}
 	}
-	if encoder, _ := source.Encoder(); model.RoundsTower(encoder) {
-		t.Encode += attention / s.Rounded
-	} else {
-		t.Encode += attention / s.Attention
-	}
+	encoder, _ := source.Encoder()
+	t.Encode += attention / s.Attention[model.TowerRounding(encoder)]
 	n, elements := float64(q.prompt), layers*float64(4*hidden+shape.MLP)/s.Elements
 	pairs := layers * n * n / 2 // causal
-	t.Prefill += pairs*4*float64(shape.Heads*shape.HeadDim)/s.Attention + n*elements
+	t.Prefill += pairs*4*float64(shape.Heads*shape.HeadDim)/s.Attention[kernel.Exact] + n*elements
 	cache := float64(e.shape.CacheBytes(q.prompt+question.Generated/2, e.half))
 	t.Token += cache/s.Read + elements
 	t.First = t.Encode + t.Prefill

@@ -31,10 +31,8 @@ type Attention struct {
 	// Segments are bounds 0 = s[0] <= s[1] <= … = Tq = Tk: a query sees only the keys of its own
 	// segment. nil is one segment.
 	Segments []int32
-	// Rounded lets the products round queries, keys, values and probabilities to bfloat16, which is
-	// twice as fast where the CPU multiplies it; elsewhere, and with an odd HeadDim, it changes
-	// nothing. Sums stay float32, and so do the taps. Not allowed together with Pages or Causal.
-	Rounded bool
+	// Rounding lets the products round. Not allowed together with Pages or Causal.
+	Rounding Rounding
 	// Bias is added to the scaled scores before the softmax; nil adds nothing.
 	Bias *Bias
 
@@ -48,6 +46,21 @@ type Attention struct {
 	// ColTap, when not nil, receives [Heads, Tk]: the probabilities summed over all queries.
 	ColTap []float32
 }
+
+// Rounding is how far an [Attention] may round what it multiplies, where the CPU then multiplies
+// faster; elsewhere it changes nothing. Sums stay float32, and so do the taps.
+type Rounding int
+
+const (
+	Exact Rounding = iota
+	// RoundPairs rounds queries, keys, values and probabilities to bfloat16, with an even HeadDim.
+	RoundPairs
+	// RoundBytes is RoundPairs, but queries and keys become 8-bit integers, with a scale for each
+	// row, if HeadDim is a multiple of 4 and there are neither Bias nor taps. Keys are rounded less
+	// a mean of theirs, which changes no probability.
+	RoundBytes
+	roundings
+)
 
 // Bias is the calibration term of every (query, key) pair: LogSize[k] +
 // Table[|QueryPos[q]-KeyPos[k]|]. Either part may be nil.
@@ -121,7 +134,7 @@ func (a *Attention) check() Attention {
 	if s.Window < 0 || s.Window > 0 && !s.Causal {
 		panic(fmt.Sprintf("kernel.Attend: window of %d keys, causal %v", s.Window, s.Causal))
 	}
-	if s.Rounded && (s.Pages != nil || s.Causal) {
+	if s.Rounding != Exact && (s.Pages != nil || s.Causal) {
 		panic("kernel.Attend: rounded together with pages or causal")
 	}
 	if s.Pages != nil {

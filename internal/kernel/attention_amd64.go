@@ -48,9 +48,19 @@ var attnAVX512 = attnOps{
 	narrow:       attnNarrowAVX512,
 }
 
-// attnBF16 is attnAVX512 with the instructions for bfloat16.
-var attnBF16 = func() attnOps {
+// attnVNNI is attnAVX512 with the products of bytes.
+var attnVNNI = func() attnOps {
 	ops := attnAVX512
+	ops.quads = []attnTile{
+		attnQuads64AVX512, attnQuads32AVX512, attnQuads16AVX512,
+	}
+	ops.quadRows, ops.scaleMax = attnQuadRowsAVX512, attnScaleMaxAVX512
+	return ops
+}()
+
+// attnBF16 is attnVNNI with the instructions for bfloat16. Every CPU with these has VNNI.
+var attnBF16 = func() attnOps {
+	ops := attnVNNI
 	ops.pairs = []attnTile{
 		attnPairs64AVX512, attnPairs32AVX512, attnPairs16AVX512,
 	}
@@ -63,6 +73,7 @@ var attnBF16 = func() attnOps {
 var attnAMX = func() attnOps {
 	ops := attnBF16
 	ops.pairs = []attnTile{attnPairs64AMX, attnPairs32AMX, attnPairs16AMX}
+	ops.quads = nil
 	ops.pairHeight, ops.pairUnit = tileRows, 16
 	return ops
 }()
@@ -81,6 +92,8 @@ func attnKernels() *attnOps {
 			return &attnAMX
 		case on.bf16:
 			return &attnBF16
+		case on.vnni:
+			return &attnVNNI
 		}
 		return &attnAVX512
 	case implAVX2:

@@ -18,7 +18,13 @@ type attnOps struct {
 	pairHeight, pairUnit int
 	round                func(dst, src *float32, n int)
 	expRound             func(x *float32, n int, m float32) float32
-	pairRows             func(dst, x, y *float32, n int)
+	pairRows             func(dst *float32, stride int, x, y *float32, srcStride, rows, n int)
+	// quads are tiles of scores whose elements are quads of bytes along k; quadRows and scaleMax
+	// make these and scores of them; nil without such instructions, and where pairs are faster
+	quads    []attnTile
+	quadRows func(dst, scales, src *float32, stride int, sub *float32, rows, n int, flip int32,
+		f float32)
+	scaleMax func(x, scales *float32, n int, f float32) float32
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.
 	packed int

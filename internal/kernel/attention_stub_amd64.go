@@ -91,25 +91,50 @@ func attnTile16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc 
 //go:noescape
 func attnPairs64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
+// attnQuads64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 64 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (AVX512_VNNI).
+//
+//go:noescape
+func attnQuads64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
 // attnPairs32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
 //
 //go:noescape
 func attnPairs32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnQuads32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (AVX512_VNNI).
+//
+//go:noescape
+func attnQuads32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
 // attnPairs16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
 //
 //go:noescape
 func attnPairs16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
+// attnQuads16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (AVX512_VNNI).
+//
+//go:noescape
+func attnQuads16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnQuadRowsAVX512 rounds rows of n elements of src, stride apart, less those of sub, to signed bytes, each row with its own scale, and flips the bits of flip in each. n is a multiple of 4. A row of dst has n/4 words and then -128 times the sum of the signed bytes. A scale is f times that of the row, NaN if an element is not finite.
+//
+//go:noescape
+func attnQuadRowsAVX512(dst *float32, scales *float32, src *float32, stride int, sub *float32, rows int, n int, flip int32, f float32)
+
+// attnScaleMaxAVX512 replaces n > 0 int32 elements of x, a multiple of the lanes, by f·scales[i]·x[i] in float32 and returns the largest.
+//
+//go:noescape
+func attnScaleMaxAVX512(x *float32, scales *float32, n int, f float32) (ret float32)
+
 // attnRoundAVX512 rounds n elements, a multiple of 16, to bfloat16, to nearest and ties to even (AVX512_BF16). dst may be src.
 //
 //go:noescape
 func attnRoundAVX512(dst *float32, src *float32, n int)
 
-// attnPairRowsAVX512 sets dst[i] to the pair of x[i] and y[i], rounded to bfloat16, for i < n (AVX512_BF16).
+// attnPairRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, rounded to bfloat16. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1 (AVX512_BF16).
 //
 //go:noescape
-func attnPairRowsAVX512(dst *float32, x *float32, y *float32, n int)
+func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int)
 
 // attnExpRoundAVX512 sets the bfloat16 elements of x to e^(x-m), rounded, for n float32 elements of x, a multiple of the lanes, none above m, and returns the sum before rounding. What is below 2^-126 becomes that. The error is 2.7e-6 of a result before rounding (AVX512_BF16).
 //

@@ -276,55 +276,145 @@ func TestAttend(t *testing.T) {
 	})
 }
 
+// roundedRows is scale·x for rows of bfloat16.
+func roundedRows(x []float32, scale float32) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = BFloat(roundBF16(v * scale))
+	}
+	return out
+}
+
+// byteRows is x with every head's part of a row rounded to the nearest of 255 multiples of its own
+// step. With centre, it is less the mean of the part over the rows first … end-1.
+func byteRows(x []float32, stride, heads, dim, rows int, centre bool, segments []int32) []float32 {
+	out := slices.Clone(x)
+	for h := range heads {
+		for s := 1; s < len(segments); s++ {
+			first, end := int(segments[s-1]), int(segments[s])
+			mean := make([]float64, dim)
+			for r := first; r < end && centre; r++ {
+				for i := range dim {
+					mean[i] += float64(x[r*stride+h*dim+i]) / float64(end-first)
+				}
+			}
+			for r := first; r < end; r++ {
+				part := out[r*stride+h*dim:][:dim]
+				most := 0.0
+				for i, v := range part {
+					most = max(most, math.Abs(float64(v)-mean[i]))
+				}
+				for i, v := range part {
+					step := most / 127
+					part[i] = float32(math.RoundToEven((float64(v)-mean[i])/step) * step)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // Ensure that rounded products are the products of rounded inputs, and that taps are not rounded.
 func TestAttendRounded(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
-	rounded := func(x []float32, scale float32) []float32 {
-		out := make([]float32, len(x))
-		for i, v := range x {
-			out[i] = BFloat(roundBF16(v * scale))
-		}
-		return out
-	}
-	forEachImpl(t, func(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
 		r := rand.New(rand.NewSource(10))
 		for _, c := range attnCases() {
 			if c.causal {
 				continue
 			}
 			a := c.make(r)
-			plain := *a
-			plain.Out = slices.Clone(a.Out)
-			a.Rounded = true
-			Attend(pool, a)
-			if !computing().bf16 || c.dim%2 != 0 {
-				plain.RowTap, plain.MaxTap, plain.ColTap = nil, nil, nil
-				Attend(pool, &plain)
-				if !slices.Equal(plain.Out, a.Out) {
-					t.Errorf("%v: rounded without pairs of bfloat16", c)
-				}
-				continue
+			for _, rounding := range []Rounding{RoundPairs, RoundBytes} {
+				checkRounded(t, pool, a, c, rounding)
 			}
-			t.Run(c.String(), func(t *testing.T) {
-				b := *a
-				b.Q, b.K, b.V = rounded(a.Q, a.Scale), rounded(a.K, 1), rounded(a.V, 1)
-				b.Scale, b.Rounded = 1, false
-				out, probs := attendRef(&b)
-				most := 0.0
-				for _, v := range b.V {
-					most = max(most, math.Abs(float64(v)))
-				}
-				// a probability is rounded to 8 bits, so that it is off by 2^-9 of itself
-				checkAttention(t, &b, out, probs, most/512+attnTol)
-				near := *a
-				near.Out, near.RowTap, near.MaxTap, near.ColTap = plain.Out, nil, nil, nil
-				near.Rounded = false
-				Attend(nil, &near)
-				if slices.Equal(near.Out, a.Out) && c.tk > 1 {
-					t.Error("not rounded")
-				}
-			})
+		}
+	})
+}
+
+func checkRounded(t *testing.T, pool *Pool, a *Attention, c attnCase, rounding Rounding) {
+	on := computing()
+	pairs := on.bf16 && c.dim%2 == 0
+	quads := rounding == RoundBytes && on.vnni && on.impl != implAMX && c.dim%4 == 0 &&
+		c.bias == "" && !c.taps
+	plain := *a
+	plain.Out = slices.Clone(a.Out)
+	a.Rounding = rounding
+	Attend(pool, a)
+	if !pairs && !quads {
+		plain.RowTap, plain.MaxTap, plain.ColTap = nil, nil, nil
+		Attend(pool, &plain)
+		if !slices.Equal(plain.Out, a.Out) {
+			t.Errorf("%v: rounding %d changes an exact product", c, rounding)
+		}
+		return
+	}
+	t.Run(fmt.Sprintf("%v/%d", c, rounding), func(t *testing.T) {
+		b := *a
+		b.Rounding = Exact
+		most := 0.0
+		if pairs {
+			b.V = roundedRows(a.V, 1)
+			for _, v := range b.V {
+				most = max(most, math.Abs(float64(v)))
+			}
+		}
+		switch {
+		case quads:
+			segments := a.Segments
+			if segments == nil {
+				segments = []int32{0, int32(a.Tk)}
+			}
+			b.K = byteRows(a.K, a.KStride, a.KVHeads, a.HeadDim, a.Tk, true, segments)
+			b.Q = byteRows(a.Q, a.QStride, a.Heads, a.HeadDim, a.Tq, false, []int32{0, int32(a.Tq)})
+		default:
+			b.Q, b.K, b.Scale = roundedRows(a.Q, a.Scale), roundedRows(a.K, 1), 1
+		}
+		out, probs := attendRef(&b)
+		// a probability is rounded to 8 bits, so that it is off by 2^-9 of itself
+		checkAttention(t, &b, out, probs, most/512+attnTol)
+		near := *a
+		near.Out, near.RowTap, near.MaxTap, near.ColTap = plain.Out, nil, nil, nil
+		near.Rounding = Exact
+		Attend(nil, &near)
+		if slices.Equal(near.Out, a.Out) && c.tk > 1 {
+			t.Error("not rounded")
+		}
+	})
+}
+
+// Ensure that keys of several blocks, far from zero, lose no more by rounding to bytes than other
+// keys, and that what is not a number stays so.
+func TestAttendBytes(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	forEachISA(t, func(t *testing.T) {
+		c := attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 70, tk: 2500, pad: 3}
+		a := c.make(rand.New(rand.NewSource(11)))
+		for i := range a.K {
+			a.K[i] += 100 * float32(math.Sin(float64(i%a.KStride)))
+		}
+		exact := *a
+		exact.Out = slices.Clone(a.Out)
+		Attend(pool, &exact)
+		a.Rounding = RoundBytes
+		Attend(pool, a)
+		var off, all float64
+		for i, v := range exact.Out {
+			off += float64(a.Out[i]-v) * float64(a.Out[i]-v)
+			all += float64(v) * float64(v)
+		}
+		// 0.7 % of queries and keys, which are 8-bit integers, makes 1 % of a score
+		if e := math.Sqrt(off / all); !(e < 0.02) {
+			t.Errorf("error %.3f of the root mean square, want less than 0.02", e)
+		}
+		a.Q[5] = float32(math.Inf(1))
+		a.K[a.KStride*2400+c.dim+1] = float32(math.NaN())
+		Attend(pool, a)
+		for i, v := range a.Out[:c.heads*c.dim] { // of the first query
+			if v == v {
+				t.Fatalf("output %d is %g, want NaN", i, v)
+			}
 		}
 	})
 }
@@ -626,6 +716,8 @@ func BenchmarkAttend(b *testing.B) {
 	}{
 		{"clip", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577}},
 		{"clip/taps", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577, taps: true}},
+		{"clip/rounded", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 577, tk: 577}},
+		{"qwen/rounded", attnCase{heads: 16, kvHeads: 16, dim: 64, tq: 4096, tk: 4096}},
 		{"llama", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
 		{"llama/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
 		{"llama/rows", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
@@ -645,6 +737,9 @@ func BenchmarkAttend(b *testing.B) {
 		if a.Tq == 1 || strings.HasSuffix(bc.name, "/pages") {
 			paged(a, false, a.Tk)
 			a.K, a.V = nil, nil
+		}
+		if strings.HasSuffix(bc.name, "/rounded") {
+			a.Rounding = RoundBytes
 		}
 		switch { // what methods inside the decoder read
 		case strings.HasSuffix(bc.name, "/rows"):

@@ -46,6 +46,7 @@ type attnJob struct {
 	blocks []attnBlock
 	groups int  // of heads
 	pairs  bool // products of pairs of bfloat16
+	quads  bool // scores of quads of bytes
 	height int  // rows of a tile
 	unit   int  // k is rounded up to this many pairs
 	tiled  func(i int)
@@ -77,7 +78,10 @@ type attnJob struct {
 // attnScratch is the scratch memory of a task.
 type attnScratch struct {
 	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last, words []float32
-	keys, lasts                                                               []int32
+	// With quads: the scales of the queries, those of a block's keys, and a mean of keys, which
+	// changes all scores of a query alike.
+	queryScales, keyScales, mean []float32
+	keys, lasts                  []int32
 }
 
 var (
@@ -94,10 +98,13 @@ func newAttnJob() *attnJob {
 func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j := attnJobs.Get().(*attnJob)
 	j.a, j.ops = *a, ops
-	j.pairs, j.height, j.unit = a.Rounded && ops.pairs != nil && a.HeadDim%2 == 0, attnTileRows, 1
+	j.pairs = a.Rounding != Exact && ops.pairs != nil && a.HeadDim%2 == 0
+	j.height, j.unit = attnTileRows, 1
 	if j.pairs {
 		j.height, j.unit = ops.pairHeight, ops.pairUnit
 	}
+	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && a.Bias == nil &&
+		a.RowTap == nil && a.MaxTap == nil && a.ColTap == nil
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
@@ -285,7 +292,11 @@ func (t *attnTask) run() {
 	}
 	t.width = padded(chunk) + attnPad // not a power of two, which would use few cache sets
 	heads := t.h1 - t.h0
-	t.q = grow(t.q, attnTileBlock*t.depth)
+	if t.quads {
+		t.packQueryQuads()
+	} else {
+		t.q = grow(t.q, attnTileBlock*t.depth)
+	}
 	switch {
 	case a.Pages == nil:
 		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
@@ -486,8 +497,6 @@ func (j *attnJob) panels(n int, f func(col, kind int)) {
 func (t *attnTask) load(kv, c0, c1 int) {
 	t.kv, t.c0 = kv, c0
 	switch a := &t.a; {
-	case t.pairs:
-		t.packPairs(c1 - c0)
 	case a.Pages == nil:
 		t.pack(c1 - c0)
 	case a.half():
@@ -549,8 +558,25 @@ func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 // pairsOf returns the number of pairs of n values along k, zeros included.
 func (j *attnJob) pairsOf(n int) int { return ((n+1)/2 + j.unit - 1) / j.unit * j.unit }
 
-// pack copies n keys from t.c0 on into panels [depth][w] and their values into panels [keys][w].
+// pack prepares n keys from t.c0 on and their values.
 func (t *attnTask) pack(n int) {
+	switch {
+	case t.quads:
+		t.packKeyQuads(n)
+	case t.pairs:
+		t.packKeyPairs(n)
+	default:
+		t.packKeys(n)
+	}
+	if t.pairs {
+		t.packValuePairs(n)
+	} else {
+		t.packValues(n)
+	}
+}
+
+// packKeys copies n keys from t.c0 on into panels [depth][w].
+func (t *attnTask) packKeys(n int) {
 	a, ops := &t.a, t.ops
 	keys, kRows, kStride := t.k, a.K[t.c0*a.KStride+t.kv*a.HeadDim:], a.KStride
 	t.panels(n, func(col, kind int) {
@@ -569,6 +595,11 @@ func (t *attnTask) pack(n int) {
 			ops.transpose(&keys[col*t.depth+i-col], w, &src[0], stride, a.HeadDim)
 		}
 	})
+}
+
+// packValues copies the values of n keys from t.c0 on into panels [keys][w].
+func (t *attnTask) packValues(n int) {
+	a, ops := &t.a, t.ops
 	vRows := a.V[t.c0*a.VStride+t.kv*a.HeadDim:]
 	t.panels(a.HeadDim, func(col, kind int) {
 		w := ops.widths[kind]
@@ -576,9 +607,34 @@ func (t *attnTask) pack(n int) {
 	})
 }
 
-// packPairs is pack with pairs of bfloat16: the panels of keys have pairs of the head's columns,
-// [depth/2][w], those of values pairs of keys, [keys/2][w].
-func (t *attnTask) packPairs(n int) {
+// packKeyQuads is packKeys with quads of the head's columns, [depth/4][w], in unsigned bytes: each
+// key less the mean of the first block has its own scale. Beyond the last key it is repeated.
+func (t *attnTask) packKeyQuads(n int) {
+	a, ops := &t.a, t.ops
+	keys := a.K[t.c0*a.KStride+t.kv*a.HeadDim:]
+	if t.c0 == t.k0 {
+		t.mean, t.row = grow(t.mean, t.depth), grow(t.row, n)
+		for i := range t.row {
+			t.row[i] = 1 / float32(n)
+		}
+		ops.weighted(&t.mean[0], &t.row[0], &keys[0], a.KStride, n, a.HeadDim, 0, 0)
+	}
+	stride, rows := quadStride(a.HeadDim), t.vectors(n)
+	t.words, t.keyScales = grow(t.words, rows*stride), grow(t.keyScales, rows)
+	ops.quadRows(&t.words[0], &t.keyScales[0], &keys[0], a.KStride, &t.mean[0], n, a.HeadDim, 0x80,
+		1)
+	for i := n; i < rows; i++ {
+		copy(t.words[i*stride:][:stride], t.words[(n-1)*stride:])
+		t.keyScales[i] = t.keyScales[n-1]
+	}
+	t.transposeWords(n, stride, a.HeadDim/4)
+}
+
+// quadStride is how many words a row of quads of bytes has, with its sum.
+func quadStride(headDim int) int { return headDim/4 + 1 }
+
+// packKeyPairs is packKeys with pairs of bfloat16 of the head's columns, [depth/2][w].
+func (t *attnTask) packKeyPairs(n int) {
 	a, ops := &t.a, t.ops
 	rows, d := t.vectors(n), a.HeadDim/2
 	t.words = grow(t.words, (rows+1)*t.depth/2)
@@ -591,27 +647,39 @@ func (t *attnTask) packPairs(n int) {
 		ops.round(&t.words[i*t.depth/2], &key[0], t.depth)
 	}
 	clear(t.words[n*t.depth/2:])
+	t.transposeWords(n, t.depth/2, d)
+	t.panels(n, func(col, kind int) {
+		w := ops.widths[kind]
+		clear(t.k[col*t.depth:][d*w : t.pairsOf(a.HeadDim)*w])
+	})
+}
+
+// transposeWords turns the first d words of n rows, stride apart, into panels of keys.
+func (t *attnTask) transposeWords(n, stride, d int) {
+	ops, rows := t.ops, t.vectors(n)
 	t.panels(n, func(col, kind int) {
 		w := ops.widths[kind]
 		for i := col; i < min(col+w, rows); i += ops.lanes {
-			ops.transpose(&t.k[col*t.depth+i-col], w, &t.words[i*t.depth/2], t.depth/2, d)
+			ops.transpose(&t.k[col*t.depth+i-col], w, &t.words[i*stride], stride, d)
 		}
-		clear(t.k[col*t.depth:][d*w : t.pairsOf(a.HeadDim)*w])
 	})
-	values := func(i, col int) *float32 {
-		return &a.V[(t.c0+i)*a.VStride+t.kv*a.HeadDim+col]
-	}
-	pairs := t.pairsOf(n)
+}
+
+// packValuePairs is packValues with pairs of bfloat16 of keys, [keys/2][w].
+func (t *attnTask) packValuePairs(n int) {
+	a, ops := &t.a, t.ops
+	values, pairs := a.V[t.c0*a.VStride+t.kv*a.HeadDim:], t.pairsOf(n)
 	clear(t.last)
 	t.panels(a.HeadDim, func(col, kind int) {
 		w := ops.widths[kind]
-		clear(t.v[col*pairs:][(n+1)/2*w : pairs*w])
-		for i := range (n + 1) / 2 {
-			second := &t.last[0]
-			if 2*i+1 < n {
-				second = values(2*i+1, col)
-			}
-			ops.pairRows(&t.v[col*pairs+i*w], values(2*i, col), second, min(w, a.HeadDim-col))
+		panel, columns := t.v[col*pairs:][:pairs*w], min(w, a.HeadDim-col)
+		clear(panel[(n+1)/2*w:])
+		if n > 1 {
+			ops.pairRows(&panel[0], w, &values[col], &values[col+a.VStride], 2*a.VStride, n/2,
+				columns)
+		}
+		if n%2 != 0 {
+			ops.pairRows(&panel[n/2*w], w, &values[(n-1)*a.VStride+col], &t.last[0], 0, 1, columns)
 		}
 	})
 }
@@ -622,6 +690,41 @@ func (j *attnJob) tiles() []attnTile {
 		return j.ops.pairs
 	}
 	return j.ops.tiles
+}
+
+// packQueryQuads rounds all queries of the task to quads of signed bytes, zero up to the end of
+// their last tile.
+func (t *attnTask) packQueryQuads() {
+	a, n, stride := &t.a, t.q1-t.q0, quadStride(t.a.HeadDim)
+	t.q, t.queryScales = grow(t.q, t.rows*stride), grow(t.queryScales, n)
+	t.row = grow(t.row, t.depth)
+	clear(t.row)
+	t.ops.quadRows(&t.q[0], &t.queryScales[0], &a.Q[t.q0*a.QStride+t.h0*a.HeadDim], a.QStride,
+		&t.row[0], n, a.HeadDim, 0, a.Scale)
+	clear(t.q[n*stride:])
+}
+
+// prepareQueries prepares the queries q … end-1 of a head, and zeros up to the end of their last
+// tile. It returns them, their stride and depth, and their products with keys.
+func (t *attnTask) prepareQueries(
+	h, q, end int,
+) (rows []float32, stride, depth int, by []attnTile) {
+	a, ops, n := &t.a, t.ops, end-q
+	if t.quads {
+		stride := quadStride(a.HeadDim)
+		return t.q[(q-t.q0)*stride:], stride, a.HeadDim / 4, ops.quads
+	}
+	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, n, a.HeadDim, a.Scale)
+	clear(t.q[n*t.depth : (n+t.height-1)/t.height*t.height*t.depth])
+	if !t.pairs {
+		return t.q, t.depth, a.HeadDim, ops.tiles
+	}
+	for i := range n {
+		row := t.q[i*t.depth:][:t.depth]
+		ops.round(&row[0], &row[0], t.depth)
+		clear(row[a.HeadDim/2 : t.pairsOf(a.HeadDim)])
+	}
+	return t.q, t.depth, a.HeadDim / 2, ops.pairs
 }
 
 // scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.
@@ -636,20 +739,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	for t.sees(min(end, q+(first+1)*t.height)-1, c0, c1) <= 0 {
 		first++
 	}
-	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, end-q, a.HeadDim,
-		a.Scale)
-	if pad := tiles*t.height - (end - q); pad > 0 {
-		clear(t.q[(end-q)*t.depth:][:pad*t.depth])
-	}
-	kernels, depth := t.tiles(), a.HeadDim
-	if t.pairs {
-		depth /= 2
-		for r := range end - q {
-			row := t.q[r*t.depth:][:t.depth]
-			ops.round(&row[0], &row[0], t.depth)
-			clear(row[depth:t.pairsOf(a.HeadDim)])
-		}
-	}
+	queries, stride, depth, by := t.prepareQueries(h, q, end)
 	t.panels(c1-c0, func(col, kind int) {
 		if col >= last {
 			return
@@ -663,8 +753,8 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			from++
 		}
 		r := from * t.height
-		keys, stride := t.keysAt(col, w)
-		kernels[kind](&t.q[r*t.depth], t.depth, keys, stride, &t.s[r*t.width+col], t.width, depth,
+		keys, keyStride := t.keysAt(col, w)
+		by[kind](&queries[r*stride], stride, keys, keyStride, &t.s[r*t.width+col], t.width, depth,
 			tiles-from, 0)
 	})
 	state := (h-t.h0)*t.rows + q - t.q0
@@ -697,6 +787,21 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	}
 }
 
+// addBias adds the bias of query for the first n keys from c0 on to their scores s, up to the end
+// of their last vector, and returns the largest.
+func (t *attnTask) addBias(s []float32, query, c0, n int) float32 {
+	ops, full := t.ops, t.vectors(n)
+	if len(t.window) > 0 {
+		return ops.addWindow(&s[0], &t.sizes[0], &t.keys[0], &t.lasts[0], &t.window[2*ops.lanes],
+			full, t.a.Bias.QueryPos[query])
+	}
+	bias := t.biasOf(query, c0, n)
+	if bias == nil {
+		return ops.rowMax(&s[0], full)
+	}
+	return ops.addMax(&s[0], &bias[0], full)
+}
+
 // softmaxRow turns the scores of one query into unnormalised probabilities, zero up to depth, and
 // rescales the row's sum and output to the new maximum. state is the row's index in m, l and o.
 func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int) {
@@ -707,20 +812,18 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 		return
 	}
 	full := t.vectors(n)
+	top := float32(0)
+	if t.quads {
+		top = ops.scaleMax(&s[0], &t.keyScales[0], full, t.queryScales[query-t.q0])
+	}
 	for i := n; i < full; i++ {
 		s[i] = float32(math.Inf(-1))
 	}
 	for i := range min(n, a.oldest(query)-c0) {
 		s[i] = float32(math.Inf(-1))
 	}
-	top := float32(0)
-	if len(t.window) > 0 {
-		top = ops.addWindow(&s[0], &t.sizes[0], &t.keys[0], &t.lasts[0], &t.window[2*ops.lanes],
-			full, a.Bias.QueryPos[query])
-	} else if bias := t.biasOf(query, c0, n); bias == nil {
-		top = ops.rowMax(&s[0], full)
-	} else {
-		top = ops.addMax(&s[0], &bias[0], full)
+	if !t.quads {
+		top = t.addBias(s, query, c0, n)
 	}
 	if tap := a.rowTap(h, query); tap != nil {
 		copy(tap[c0:][:n], s)

@@ -12,9 +12,8 @@ type Speed struct {
 	Implementation string
 	Threads        int
 	Products       map[string][]ProductSpeed // by weight format
-	// operations per second with many queries, two per multiply-add
-	Attention float64
-	Rounded   float64 // of rounded attention
+	// operations per second with many queries, two per multiply-add, by [Rounding]
+	Attention [roundings]float64
 	Elements  float64 // activations per second
 	Read      float64 // bytes of memory per second
 }
@@ -108,9 +107,9 @@ func MeasureSpeed(p *Pool) *Speed {
 	const t, heads, dim = 256, 8, 64
 	a := &Attention{Heads: heads, KVHeads: heads, HeadDim: dim, Tq: t, Tk: t, Scale: 0.125,
 		Q: x[:t*heads*dim], K: x[:t*heads*dim], V: x[:t*heads*dim], Out: dst[:t*heads*dim]}
-	s.Attention = 4 * t * t * heads * dim / measure(p, func() { Attend(p, a) })
-	a.Rounded = true
-	s.Rounded = 4 * t * t * heads * dim / measure(p, func() { Attend(p, a) })
+	for a.Rounding = range roundings {
+		s.Attention[a.Rounding] = 4 * t * t * heads * dim / measure(p, func() { Attend(p, a) })
+	}
 	half := len(x) / 2
 	s.Elements = float64(half) / measure(p, func() {
 		SiLUMul(p, x[:half], x[:half], x[half:2*half])

@@ -41,7 +41,7 @@ func (b *Binder) Tower(width, heads int) nn.Attention {
 	}
 	name, _ := s.Encoder()
 	return b.Attention(nn.Attention{
-		Heads: heads, KVHeads: heads, HeadDim: width / heads, Rounded: RoundsTower(name),
+		Heads: heads, KVHeads: heads, HeadDim: width / heads, Rounding: TowerRounding(name),
 	})
 }
 
@@ -51,9 +51,17 @@ func (b *Binder) Attention(a nn.Attention) nn.Attention {
 	return a
 }
 
-// RoundsTower reports whether the attention of a vision tower whose weights have that type may
-// round its inputs to bfloat16: products with these weights round activations as much or more.
-func RoundsTower(encoder string) bool { return encoder == "q8" || encoder == "bf16" }
+// TowerRounding returns how far the attention of a vision tower may round what it multiplies: as
+// far as products with weights of the tower's type round activations.
+func TowerRounding(encoder string) nn.Rounding {
+	switch encoder {
+	case "q8":
+		return nn.RoundBytes
+	case "bf16":
+		return nn.RoundPairs
+	}
+	return nn.Exact
+}
 
 // Encoder returns the type of the bound vision tower's and projector's weights, Stored if it is the
 // files', and why the program chose it, "" if it did not. Without a tower, the type is "".

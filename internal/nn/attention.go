@@ -121,7 +121,7 @@ func biasRow(b *kernel.Bias, dst []float32, query int) {
 // KVHeads key-value heads.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
-	Rounded                 bool // products without a cache may round to bfloat16
+	Rounding                Rounding // of products without a cache
 	// causal rows see only the last Window keys, including their own; 0: all
 	Window int
 	Work   *Work // counts it; nil: not counted
@@ -189,7 +189,7 @@ func (a *Attention) Bidirectional(
 	for i := range items {
 		at := a.kernel(out[i*n:(i+1)*n], q[i*n:(i+1)*n], rows)
 		at.K, at.V, at.Tk = k[i*n:(i+1)*n], v[i*n:(i+1)*n], rows
-		at.Rounded = a.Rounded
+		at.Rounding = a.Rounding
 		if first != nil {
 			at.RowTap, at.RowTapQueries = first[i*w:(i+1)*w], firstRow
 		}
@@ -209,7 +209,7 @@ func (a *Attention) Sized(
 	p *kernel.Pool, out, q, k, v []float32, rows int, logSize, first []float32,
 ) {
 	at := a.kernel(out, q, rows)
-	at.K, at.V, at.Tk, at.Rounded = k, v, rows, a.Rounded
+	at.K, at.V, at.Tk, at.Rounding = k, v, rows, a.Rounding
 	if first != nil {
 		at.RowTap, at.RowTapQueries = first, firstRow
 	}
@@ -240,7 +240,7 @@ func (a *Attention) Segmented(
 	p *kernel.Pool, out, qkv []float32, bounds []int32, logSize, received []float32,
 ) {
 	k := a.packed(out, qkv, bounds, logSize)
-	k.ColTap, k.Rounded = received, a.Rounded
+	k.ColTap, k.Rounding = received, a.Rounding
 	a.attend(p, &k)
 	if received == nil {
 		return

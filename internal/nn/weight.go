@@ -17,6 +17,16 @@ type Memory = kernel.Memory
 // Features are instructions that products use.
 type Features = kernel.Features
 
+// Rounding is how far attention may round what it multiplies.
+type Rounding = kernel.Rounding
+
+// The roundings of attention.
+const (
+	Exact      = kernel.Exact
+	RoundPairs = kernel.RoundPairs
+	RoundBytes = kernel.RoundBytes
+)
+
 // formats maps the types of weight tensors to the formats of their matrices.
 var formats = map[tensor.DType]kernel.Format{
 	tensor.F32: kernel.F32, tensor.F16: kernel.F16, tensor.BF16: kernel.BF16, tensor.Q8: kernel.Q8,

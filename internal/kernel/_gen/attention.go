@@ -20,12 +20,15 @@ func attention(a *asm) {
 			widths = []int{16}
 		}
 		for _, w := range widths {
-			s.tile(v, w, false)
+			s.tile(v, w, tileFloats)
 		}
 		if v.n == 16 {
 			for _, w := range widths {
-				s.tile(v, w, true)
+				s.tile(v, w, tilePairs)
+				s.tile(v, w, tileQuads)
 			}
+			s.quadRows(v)
+			s.scaleMax(v)
 			s.round(v)
 			s.pairRows(v)
 			s.expRound(v)
@@ -46,13 +49,26 @@ func attention(a *asm) {
 	}
 }
 
-// tile: C[6·tiles, w] (+)= A·B with A and B row-major. With pairs their elements are pairs of
-// bfloat16 along k.
-func (s *source) tile(v isa, w int, pairs bool) {
+// elements are what the four bytes of an element along k are.
+type elements int
+
+const (
+	tileFloats elements = iota
+	tilePairs           // of bfloat16
+	tileQuads           // of bytes
+)
+
+// tile: C[6·tiles, w] (+)= A·B with A and B row-major.
+func (s *source) tile(v isa, w int, e elements) {
 	nv := w / v.n
 	name, doc := "attnTile", ""
-	if pairs {
+	switch e {
+	case tilePairs:
 		name, doc = "attnPairs", " Elements of A and B are pairs of bfloat16 (AVX512_BF16)."
+	case tileQuads:
+		name, doc = "attnQuads", " Elements of A are quads of signed bytes, those of B of "+
+			"unsigned ones, and C is int32. After the last quad, each row of A has what its sums "+
+			"begin with. add must be 0 (AVX512_VNNI)."
 	}
 	s.open(fmt.Sprintf("%s%d%s", name, w, v.name),
 		fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
@@ -92,41 +108,58 @@ func (s *source) tile(v isa, w int, pairs bool) {
 	s.f("ADDQ R8, BX")
 	s.load("b", "DX")
 	s.f("MOVQ R11, CX")
-	s.f("TESTQ R12, R12")
-	s.f("JEQ %s", fresh)
-	cRows(func(r int, at string) {
-		for j := 0; j < nv; j++ {
-			s.f("VMOVUPS %d%s, %s", j*v.bytes(), at, acc(r, j))
+	aRow := func(r, offset int, first, fourth string) string {
+		base, m := first, r
+		if r >= 3 {
+			base, m = fourth, r-3
 		}
-	})
-	s.f("JMP %s", body)
-	s.f("%s:", fresh)
-	for r := 0; r < tileRows; r++ {
-		for j := 0; j < nv; j++ {
-			s.zero(v, 2+nv+r*nv+j)
+		at := fmt.Sprintf("%d(%s)", offset, base)
+		if m > 0 {
+			at += fmt.Sprintf("(R8*%d)", m)
 		}
+		return at
 	}
-	s.f("%s:", body)
+	if e == tileQuads {
+		s.f("LEAQ (AX)(R11*4), R12")
+		s.f("LEAQ (BX)(R11*4), R13")
+		for r := 0; r < tileRows; r++ {
+			s.f("VPBROADCASTD %s, %s", aRow(r, 0, "R12", "R13"), acc(r, 0))
+			for j := 1; j < nv; j++ {
+				s.f("VMOVDQA32 %s, %s", acc(r, 0), acc(r, j))
+			}
+		}
+	} else {
+		s.f("TESTQ R12, R12")
+		s.f("JEQ %s", fresh)
+		cRows(func(r int, at string) {
+			for j := 0; j < nv; j++ {
+				s.f("VMOVUPS %d%s, %s", j*v.bytes(), at, acc(r, j))
+			}
+		})
+		s.f("JMP %s", body)
+		s.f("%s:", fresh)
+		for r := 0; r < tileRows; r++ {
+			for j := 0; j < nv; j++ {
+				s.zero(v, 2+nv+r*nv+j)
+			}
+		}
+		s.f("%s:", body)
+	}
 	step := func(u int) {
 		for j := 0; j < nv; j++ {
 			s.f("VMOVUPS %d(DX), %s", j*v.bytes(), b(j))
 		}
 		s.f("ADDQ R10, DX")
 		for r := 0; r < tileRows; r++ {
-			base, m := "AX", r
-			if r >= 3 {
-				base, m = "BX", r-3
-			}
-			at := fmt.Sprintf("%d(%s)", 4*u, base)
-			if m > 0 {
-				at += fmt.Sprintf("(R8*%d)", m)
-			}
-			s.f("VBROADCASTSS %s, %s", at, v.r(r%2))
+			s.f("VBROADCASTSS %s, %s", aRow(r, 4*u, "AX", "BX"), v.r(r%2))
 			for j := 0; j < nv; j++ {
-				if pairs {
-					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
-				} else {
+				switch e {
+				case tileFloats:
 					s.f("VFMADD231PS %s, %s, %s", b(j), v.r(r%2), acc(r, j))
+				case tilePairs:
+					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
+				case tileQuads:
+					s.f("VPDPBUSD %s, %s, %s", v.r(r%2), b(j), acc(r, j))
 				}
 			}
 		}
@@ -167,6 +200,127 @@ func (s *source) tile(v isa, w int, pairs bool) {
 	s.ret()
 }
 
+// quadRows: rows of float32 to bytes.
+func (s *source) quadRows(v isa) {
+	s.open("attnQuadRows"+v.name, "rounds rows of n elements of src, stride apart, less those of "+
+		"sub, to signed bytes, each row with its own scale, and flips the bits of flip in each. n "+
+		"is a multiple of 4. A row of dst has n/4 words and then -128 times the sum of the signed "+
+		"bytes. A scale is f times that of the row, NaN if an element is not finite.",
+		"dst *float32, scales *float32, src *float32, stride int, sub *float32, rows int, n int, "+
+			"flip int32, f float32", "")
+	s.load("dst", "DI")
+	s.load("scales", "R9")
+	s.load("src", "BX")
+	s.floats("stride", "R11")
+	s.load("rows", "R10")
+	s.load("n", "R8")
+	s.f("MOVQ R8, CX")
+	s.f("ANDQ $%d, CX", v.n-1)
+	s.f("MOVQ CX, R12")
+	s.tailMask(v, 0)
+	s.f("MOVL %s, AX", s.arg("flip"))
+	s.f("VPBROADCASTD AX, Z6")
+	constant := func(bits uint32, to int) {
+		s.f("MOVL $0x%08x, AX", bits)
+		s.f("VPBROADCASTD AX, Z%d", to)
+	}
+	constant(0x7fffffff, 7)
+	constant(math.Float32bits(0x1p-100), 8) // so that the inverse is finite
+	constant(math.Float32bits(127), 9)
+	s.f("VBROADCASTSS %s, Z10", s.arg("f"))
+	s.f("VDIVSS X9, X10, X10")
+	s.zero(v, 11)
+	row := s.name("row")
+	s.f("%s:", row)
+	s.zero(v, 0) // the largest absolute value
+	s.zero(v, 1) // 0, or NaN
+	s.zero(v, 2) // the sum of the bytes
+	pass := func(full, last func()) {
+		s.f("MOVQ BX, SI")
+		s.load("sub", "DX")
+		s.f("MOVQ R8, CX")
+		s.loop(v, []string{"SI", "DX"}, func() {
+			s.f("VMOVUPS (SI), Z3")
+			s.f("VSUBPS (DX), Z3, Z3")
+			full()
+		})
+		done := s.name("done")
+		s.f("TESTQ R12, R12")
+		s.f("JEQ %s", done)
+		s.maskedLoad(v, 0, "(SI)", 3)
+		s.maskedLoad(v, 0, "(DX)", 4)
+		s.f("VSUBPS Z4, Z3, Z3")
+		last()
+		s.f("%s:", done)
+	}
+	most := func() {
+		s.f("VFMADD231PS Z3, Z11, Z1")
+		s.f("VPANDD Z7, Z3, Z3")
+		s.f("VMAXPS Z3, Z0, Z0")
+	}
+	pass(func() {
+		s.f("PREFETCHT0 (SI)(R11*8)") // rows are pages apart, where no hardware prefetcher follows
+		most()
+	}, most)
+	s.reduce(v, "VMAXPS", 0, 3)
+	s.reduce(v, "VADDPS", 1, 3)
+	s.f("VMAXSS X8, X0, X0")
+	s.f("VDIVSS X0, X9, X5")
+	s.f("VBROADCASTSS X5, Z5")
+	s.f("VFMADD231SS X0, X10, X1")
+	s.f("VMOVSS X1, (R9)")
+	s.f("ADDQ $4, R9")
+	bytes := func() {
+		s.f("VMULPS Z5, Z3, Z3")
+		s.f("VCVTPS2DQ Z3, Z3")
+		s.f("VPADDD Z3, Z2, Z2")
+		s.f("VPXORD Z6, Z3, Z3")
+		s.f("VPMOVDB Z3, X3")
+	}
+	pass(func() {
+		bytes()
+		s.f("VMOVDQU X3, (DI)")
+		s.f("ADDQ $16, DI")
+	}, func() {
+		bytes()
+		s.f("VMOVDQU8 X3, K2, (DI)")
+		s.f("ADDQ R12, DI")
+	})
+	s.reduce(v, "VPADDD", 2, 3)
+	s.f("VPSLLD $7, X2, X2")
+	s.f("VMOVD X2, AX")
+	s.f("NEGL AX")
+	s.f("MOVL AX, (DI)")
+	s.f("ADDQ $4, DI")
+	s.f("ADDQ R11, BX")
+	s.f("DECQ R10")
+	s.f("JNE %s", row)
+	s.ret()
+}
+
+// scaleMax: scores from the sums of quads.
+func (s *source) scaleMax(v isa) {
+	s.open("attnScaleMax"+v.name, "replaces n > 0 int32 elements of x, a multiple of the lanes, "+
+		"by f·scales[i]·x[i] in float32 and returns the largest.",
+		"x *float32, scales *float32, n int, f float32", "float32")
+	s.load("x", "SI")
+	s.load("scales", "DI")
+	s.load("n", "CX")
+	s.f("VBROADCASTSS %s, Z0", s.arg("f"))
+	s.f("MOVL $0xff800000, AX")
+	s.f("VPBROADCASTD AX, Z1")
+	s.loop(v, []string{"SI", "DI"}, func() {
+		s.f("VCVTDQ2PS (SI), Z2")
+		s.f("VMULPS (DI), Z0, Z3")
+		s.f("VMULPS Z3, Z2, Z2")
+		s.f("VMOVUPS Z2, (SI)")
+		s.f("VMAXPS Z2, Z1, Z1")
+	})
+	s.reduce(v, "VMAXPS", 1, 2)
+	s.f("VMOVSS X1, %s", s.arg("ret"))
+	s.ret()
+}
+
 // round: float32 to bfloat16.
 func (s *source) round(v isa) {
 	s.open("attnRound"+v.name, fmt.Sprintf("rounds n elements, a multiple of %d, to bfloat16, to "+
@@ -184,14 +338,23 @@ func (s *source) round(v isa) {
 	s.ret()
 }
 
-// pairRows: two rows of float32 to one of pairs of bfloat16.
+// pairRows: rows of float32 to half as many of pairs of bfloat16.
 func (s *source) pairRows(v isa) {
-	s.open("attnPairRows"+v.name, "sets dst[i] to the pair of x[i] and y[i], rounded to bfloat16, "+
-		"for i < n (AVX512_BF16).", "dst *float32, x *float32, y *float32, n int", "")
-	s.load("dst", "AX")
+	s.open("attnPairRows"+v.name, "sets the n elements of each row of dst to pairs of those of x "+
+		"and y, rounded to bfloat16. Rows of dst are stride apart, those of x and y srcStride. "+
+		"rows must be at least 1 (AVX512_BF16).",
+		"dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int", "")
+	s.load("dst", "DI")
+	s.floats("stride", "DX")
 	s.load("x", "SI")
-	s.load("y", "DI")
-	s.load("n", "CX")
+	s.load("y", "BX")
+	s.floats("srcStride", "R8")
+	s.load("rows", "R9")
+	s.load("n", "R10")
+	s.f("MOVQ R10, CX")
+	s.f("ANDQ $%d, CX", v.n-1)
+	s.f("MOVQ CX, R12")
+	s.tailMask(v, 0)
 	pair := func() {
 		s.vcvtneps2bf16(0, 2)
 		s.vcvtneps2bf16(1, 3)
@@ -200,28 +363,32 @@ func (s *source) pairRows(v isa) {
 		s.f("VPSLLD $16, Z3, Z3")
 		s.f("VPORD Z3, Z2, Z2")
 	}
-	loop, tail, done := s.name("loop"), s.name("tail"), s.name("done")
-	s.f("%s:", loop)
-	s.f("CMPQ CX, $%d", v.n)
-	s.f("JLT %s", tail)
-	s.f("VMOVUPS (SI), Z0")
-	s.f("VMOVUPS (DI), Z1")
-	pair()
-	s.f("VMOVUPS Z2, (AX)")
-	for _, p := range []string{"SI", "DI", "AX"} {
-		s.f("ADDQ $%d, %s", v.bytes(), p)
-	}
-	s.f("SUBQ $%d, CX", v.n)
-	s.f("JMP %s", loop)
-	s.f("%s:", tail)
-	s.f("TESTQ CX, CX")
-	s.f("JEQ %s", done)
-	s.tailMask(v, 0)
-	s.maskedLoad(v, 0, "(SI)", 0)
-	s.maskedLoad(v, 0, "(DI)", 1)
+	row, tail := s.name("row"), s.name("tail")
+	s.f("%s:", row)
+	s.f("MOVQ DI, AX")
+	s.f("MOVQ SI, R11")
+	s.f("MOVQ BX, R13")
+	s.f("MOVQ R10, CX")
+	s.loop(v, []string{"R11", "R13", "AX"}, func() {
+		s.f("PREFETCHT0 (R11)(R8*4)") // rows are pages apart, as in copyRows
+		s.f("PREFETCHT0 (R13)(R8*4)")
+		s.f("VMOVUPS (R11), Z0")
+		s.f("VMOVUPS (R13), Z1")
+		pair()
+		s.f("VMOVUPS Z2, (AX)")
+	})
+	s.f("TESTQ R12, R12")
+	s.f("JEQ %s", tail)
+	s.maskedLoad(v, 0, "(R11)", 0)
+	s.maskedLoad(v, 0, "(R13)", 1)
 	pair()
 	s.maskedStore(v, 0, 2, "(AX)")
-	s.f("%s:", done)
+	s.f("%s:", tail)
+	s.f("ADDQ DX, DI")
+	s.f("ADDQ R8, SI")
+	s.f("ADDQ R8, BX")
+	s.f("DECQ R9")
+	s.f("JNE %s", row)
 	s.ret()
 }
 
