@@ -89,15 +89,14 @@ func (p *benchPeaks) of(quant string) float64 {
 // ofAttention is the limit of the attention of an encoder with weights of that type: half of its
 // multiply-adds make scores.
 func (p *benchPeaks) ofAttention(encoder string) float64 {
-	scores, values := p.FMA, p.FMA
-	switch model.TowerRounding(encoder) {
-	case nn.RoundPairs:
-		scores, values = max(p.FMA, p.BF16), max(p.FMA, p.BF16)
-	case nn.RoundBytes:
-		scores, values = max(p.FMA, p.BF16), max(p.FMA, p.BF16)
-		if kernel.InUse().VNNI {
-			scores = max(scores, p.Dot)
-		}
+	rounding := model.TowerRounding(encoder)
+	values := p.FMA
+	if rounding != nn.Exact {
+		values = max(p.FMA, p.BF16)
+	}
+	scores := values
+	if rounding == nn.RoundBytes && kernel.InUse().VNNI {
+		scores = max(scores, p.Dot)
 	}
 	return 2 / (1/scores + 1/values)
 }

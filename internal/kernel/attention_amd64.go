@@ -26,6 +26,14 @@ var attnAVX2 = attnOps{
 	narrow:       attnNarrowAVX2,
 }
 
+// attnAVXVNNI is attnAVX2 with the products of bytes.
+var attnAVXVNNI = func() attnOps {
+	ops := attnAVX2
+	ops.quads = []attnTile{attnQuads16AVXVNNI}
+	ops.quadRows, ops.scaleMax = attnQuadRowsAVX2, attnScaleMaxAVX2
+	return ops
+}()
+
 var attnAVX512 = attnOps{
 	lanes:  16,
 	widths: []int{64, 32, 16},
@@ -97,6 +105,9 @@ func attnKernels() *attnOps {
 		}
 		return &attnAVX512
 	case implAVX2:
+		if on.impl == implAVXVNNI {
+			return &attnAVXVNNI
+		}
 		return &attnAVX2
 	}
 	return nil

@@ -22,8 +22,8 @@ type attnOps struct {
 	// quads are tiles of scores whose elements are quads of bytes along k; quadRows and scaleMax
 	// make these and scores of them; nil without such instructions, and where pairs are faster
 	quads    []attnTile
-	quadRows func(dst, scales, src *float32, stride int, sub *float32, rows, n int, flip int32,
-		f float32)
+	quadRows func(dst *float32, stride int, scales, src *float32, srcStride int, sub *float32,
+		rows, n int, flip int32, f float32)
 	scaleMax func(x, scales *float32, n int, f float32) float32
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.

@@ -9,6 +9,21 @@ package kernel
 //go:noescape
 func attnTile16AVX2(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
+// attnQuads16AVXVNNI computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (VNNI).
+//
+//go:noescape
+func attnQuads16AVXVNNI(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnQuadRowsAVX2 rounds rows of n elements of src less those of sub, a multiple of 4, to signed bytes, each row with its own scale, and flips the bits of flip in every four. After a row of dst it writes -128 times its sum before flip. Rows of dst are stride apart, those of src srcStride; dst is written up to a multiple of 16 bytes. A scale is f times that of the row, NaN if an element is not finite.
+//
+//go:noescape
+func attnQuadRowsAVX2(dst *float32, stride int, scales *float32, src *float32, srcStride int, sub *float32, rows int, n int, flip int32, f float32)
+
+// attnScaleMaxAVX2 replaces n > 0 int32 elements of x, a multiple of the lanes, by f·scales[i]·x[i] in float32 and returns the largest.
+//
+//go:noescape
+func attnScaleMaxAVX2(x *float32, scales *float32, n int, f float32) (ret float32)
+
 // attnTransposeAVX2 sets dst[i*stride+r] = src[r*srcStride+i] for r < 8 and i < n; it writes zeros up to the next multiple of 8 of n.
 //
 //go:noescape
@@ -91,7 +106,7 @@ func attnTile16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc 
 //go:noescape
 func attnPairs64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnQuads64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 64 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (AVX512_VNNI).
+// attnQuads64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 64 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (VNNI).
 //
 //go:noescape
 func attnQuads64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
@@ -101,7 +116,7 @@ func attnQuads64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnPairs32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnQuads32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (AVX512_VNNI).
+// attnQuads32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (VNNI).
 //
 //go:noescape
 func attnQuads32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
@@ -111,20 +126,10 @@ func attnQuads32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnPairs16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnQuads16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (AVX512_VNNI).
+// attnQuads16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A are quads of signed bytes, those of B of unsigned ones, and C is int32. After the last quad, each row of A has what its sums begin with. add must be 0 (VNNI).
 //
 //go:noescape
 func attnQuads16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
-
-// attnQuadRowsAVX512 rounds rows of n elements of src, stride apart, less those of sub, to signed bytes, each row with its own scale, and flips the bits of flip in each. n is a multiple of 4. A row of dst has n/4 words and then -128 times the sum of the signed bytes. A scale is f times that of the row, NaN if an element is not finite.
-//
-//go:noescape
-func attnQuadRowsAVX512(dst *float32, scales *float32, src *float32, stride int, sub *float32, rows int, n int, flip int32, f float32)
-
-// attnScaleMaxAVX512 replaces n > 0 int32 elements of x, a multiple of the lanes, by f·scales[i]·x[i] in float32 and returns the largest.
-//
-//go:noescape
-func attnScaleMaxAVX512(x *float32, scales *float32, n int, f float32) (ret float32)
 
 // attnRoundAVX512 rounds n elements, a multiple of 16, to bfloat16, to nearest and ties to even (AVX512_BF16). dst may be src.
 //
@@ -140,6 +145,16 @@ func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStr
 //
 //go:noescape
 func attnExpRoundAVX512(x *float32, n int, m float32) (ret float32)
+
+// attnQuadRowsAVX512 rounds rows of n elements of src less those of sub, a multiple of 4, to signed bytes, each row with its own scale, and flips the bits of flip in every four. After a row of dst it writes -128 times its sum before flip. Rows of dst are stride apart, those of src srcStride; dst is written up to a multiple of 16 bytes. A scale is f times that of the row, NaN if an element is not finite.
+//
+//go:noescape
+func attnQuadRowsAVX512(dst *float32, stride int, scales *float32, src *float32, srcStride int, sub *float32, rows int, n int, flip int32, f float32)
+
+// attnScaleMaxAVX512 replaces n > 0 int32 elements of x, a multiple of the lanes, by f·scales[i]·x[i] in float32 and returns the largest.
+//
+//go:noescape
+func attnScaleMaxAVX512(x *float32, scales *float32, n int, f float32) (ret float32)
 
 // attnTransposeAVX512 sets dst[i*stride+r] = src[r*srcStride+i] for r < 16 and i < n; it writes zeros up to the next multiple of 16 of n.
 //

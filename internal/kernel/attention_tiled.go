@@ -24,7 +24,7 @@ const (
 	attnTileRows  = 6    // as in _gen
 	attnTileBlock = 48   // query rows of one score block
 	attnQueries   = 768  // most query rows of a task
-	attnRounded   = 2048 // the same with pairs of bfloat16, whose packing takes longer
+	attnRounded   = 2048 // the same with pairs or quads, whose packing takes longer
 	attnBiased    = 320  // the same with a bias, whose rows are in memory
 	attnPeaks     = 400  // the same with a maximum over heads, whose rows are in memory
 	attnBiasRows  = 16   // rows of a bias that one task makes
@@ -213,7 +213,7 @@ func (j *attnJob) plan() {
 				limit = attnPeaks
 			case j.sharesBias():
 				limit = attnBiased
-			case j.pairs:
+			case j.pairs || j.quads:
 				limit = attnRounded
 			}
 			parts = (hi - lo + limit - 1) / limit
@@ -621,8 +621,9 @@ func (t *attnTask) packKeyQuads(n int) {
 	}
 	stride, rows := quadStride(a.HeadDim), t.vectors(n)
 	t.words, t.keyScales = grow(t.words, rows*stride), grow(t.keyScales, rows)
-	ops.quadRows(&t.words[0], &t.keyScales[0], &keys[0], a.KStride, &t.mean[0], n, a.HeadDim, 0x80,
-		1)
+	const flip = -0x7f7f7f80 // turns signed bytes into unsigned ones with 128 added
+	ops.quadRows(&t.words[0], stride, &t.keyScales[0], &keys[0], a.KStride, &t.mean[0], n,
+		a.HeadDim, flip, 1)
 	for i := n; i < rows; i++ {
 		copy(t.words[i*stride:][:stride], t.words[(n-1)*stride:])
 		t.keyScales[i] = t.keyScales[n-1]
@@ -630,8 +631,8 @@ func (t *attnTask) packKeyQuads(n int) {
 	t.transposeWords(n, stride, a.HeadDim/4)
 }
 
-// quadStride is how many words a row of quads of bytes has, with its sum.
-func quadStride(headDim int) int { return headDim/4 + 1 }
+// quadStride is the distance between rows of quads, in quads: one more, up to a multiple of four.
+func quadStride(headDim int) int { return (headDim/4 + 1 + 3) &^ 3 }
 
 // packKeyPairs is packKeys with pairs of bfloat16 of the head's columns, [depth/2][w].
 func (t *attnTask) packKeyPairs(n int) {
@@ -699,8 +700,8 @@ func (t *attnTask) packQueryQuads() {
 	t.q, t.queryScales = grow(t.q, t.rows*stride), grow(t.queryScales, n)
 	t.row = grow(t.row, t.depth)
 	clear(t.row)
-	t.ops.quadRows(&t.q[0], &t.queryScales[0], &a.Q[t.q0*a.QStride+t.h0*a.HeadDim], a.QStride,
-		&t.row[0], n, a.HeadDim, 0, a.Scale)
+	t.ops.quadRows(&t.q[0], stride, &t.queryScales[0], &a.Q[t.q0*a.QStride+t.h0*a.HeadDim],
+		a.QStride, &t.row[0], n, a.HeadDim, 0, a.Scale)
 	clear(t.q[n*stride:])
 }
 

@@ -27,12 +27,15 @@ func attention(a *asm) {
 				s.tile(v, w, tilePairs)
 				s.tile(v, w, tileQuads)
 			}
-			s.quadRows(v)
-			s.scaleMax(v)
 			s.round(v)
 			s.pairRows(v)
 			s.expRound(v)
 		}
+		if v.n == 8 {
+			s.tile(v, 16, tileQuads)
+		}
+		s.quadRows(v)
+		s.scaleMax(v)
 		s.transpose(v)
 		s.copyRows(v)
 		s.rowMax(v)
@@ -61,16 +64,19 @@ const (
 // tile: C[6·tiles, w] (+)= A·B with A and B row-major.
 func (s *source) tile(v isa, w int, e elements) {
 	nv := w / v.n
-	name, doc := "attnTile", ""
+	name, doc, suffix := "attnTile", "", v.name
 	switch e {
 	case tilePairs:
 		name, doc = "attnPairs", " Elements of A and B are pairs of bfloat16 (AVX512_BF16)."
 	case tileQuads:
 		name, doc = "attnQuads", " Elements of A are quads of signed bytes, those of B of "+
 			"unsigned ones, and C is int32. After the last quad, each row of A has what its sums "+
-			"begin with. add must be 0 (AVX512_VNNI)."
+			"begin with. add must be 0 (VNNI)."
+		if v.n == 8 {
+			suffix = "AVXVNNI"
+		}
 	}
-	s.open(fmt.Sprintf("%s%d%s", name, w, v.name),
+	s.open(fmt.Sprintf("%s%d%s", name, w, suffix),
 		fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
 			"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
 			"has rows ldc apart.", tileRows, w)+doc,
@@ -125,7 +131,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		for r := 0; r < tileRows; r++ {
 			s.f("VPBROADCASTD %s, %s", aRow(r, 0, "R12", "R13"), acc(r, 0))
 			for j := 1; j < nv; j++ {
-				s.f("VMOVDQA32 %s, %s", acc(r, 0), acc(r, j))
+				s.f("VMOVAPS %s, %s", acc(r, 0), acc(r, j))
 			}
 		}
 	} else {
@@ -159,7 +165,11 @@ func (s *source) tile(v isa, w int, e elements) {
 				case tilePairs:
 					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
 				case tileQuads:
-					s.f("VPDPBUSD %s, %s, %s", v.r(r%2), b(j), acc(r, j))
+					if v.n == 16 {
+						s.f("VPDPBUSD %s, %s, %s", v.r(r%2), b(j), acc(r, j))
+					} else {
+						s.vpdpbusd(r%2, 2+j, 2+nv+r*nv+j)
+					}
 				}
 			}
 		}
@@ -202,103 +212,114 @@ func (s *source) tile(v isa, w int, e elements) {
 
 // quadRows: rows of float32 to bytes.
 func (s *source) quadRows(v isa) {
-	s.open("attnQuadRows"+v.name, "rounds rows of n elements of src, stride apart, less those of "+
-		"sub, to signed bytes, each row with its own scale, and flips the bits of flip in each. n "+
-		"is a multiple of 4. A row of dst has n/4 words and then -128 times the sum of the signed "+
-		"bytes. A scale is f times that of the row, NaN if an element is not finite.",
-		"dst *float32, scales *float32, src *float32, stride int, sub *float32, rows int, n int, "+
-			"flip int32, f float32", "")
+	s.open("attnQuadRows"+v.name, "rounds rows of n elements of src less those of sub, a "+
+		"multiple of 4, to signed bytes, each row with its own scale, and flips the bits of flip "+
+		"in every four. After a row of dst it writes -128 times its sum before flip. Rows of dst "+
+		"are stride apart, those of src srcStride; dst is written up to a multiple of 16 bytes. A "+
+		"scale is f times that of the row, NaN if an element is not finite.",
+		"dst *float32, stride int, scales *float32, src *float32, srcStride int, sub *float32, "+
+			"rows int, n int, flip int32, f float32", "")
 	s.load("dst", "DI")
+	s.floats("stride", "R13")
 	s.load("scales", "R9")
 	s.load("src", "BX")
-	s.floats("stride", "R11")
+	s.floats("srcStride", "R11")
 	s.load("rows", "R10")
 	s.load("n", "R8")
 	s.f("MOVQ R8, CX")
 	s.f("ANDQ $%d, CX", v.n-1)
 	s.f("MOVQ CX, R12")
-	s.tailMask(v, 0)
-	s.f("MOVL %s, AX", s.arg("flip"))
-	s.f("VPBROADCASTD AX, Z6")
-	constant := func(bits uint32, to int) {
-		s.f("MOVL $0x%08x, AX", bits)
-		s.f("VPBROADCASTD AX, Z%d", to)
+	const high, nan, sum, x, y, inverse, flip, sign, least, most, factor, zero, mask = 0, 1, 2, 3,
+		4, 5, 6, 7, 8, 9, 10, 11, 12
+	r := v.r
+	s.f("MOVQ R13, AX") // tailMask overwrites R13
+	s.tailMask(v, mask)
+	s.f("MOVQ AX, R13")
+	constant := func(from string, to int) {
+		s.f("MOVL %s, AX", from)
+		s.f("VMOVD AX, X%d", to)
+		s.f("VPBROADCASTD X%d, %s", to, r(to))
 	}
-	constant(0x7fffffff, 7)
-	constant(math.Float32bits(0x1p-100), 8) // so that the inverse is finite
-	constant(math.Float32bits(127), 9)
-	s.f("VBROADCASTSS %s, Z10", s.arg("f"))
-	s.f("VDIVSS X9, X10, X10")
-	s.zero(v, 11)
+	constant(s.arg("flip"), flip)
+	constant("$0x7fffffff", sign)
+	constant(fmt.Sprintf("$0x%08x", math.Float32bits(0x1p-100)), least) // for a finite inverse
+	constant(fmt.Sprintf("$0x%08x", math.Float32bits(127)), most)
+	s.f("VBROADCASTSS %s, %s", s.arg("f"), r(factor))
+	s.f("VDIVSS X%d, X%d, X%d", most, factor, factor)
+	s.zero(v, zero)
 	row := s.name("row")
 	s.f("%s:", row)
-	s.zero(v, 0) // the largest absolute value
-	s.zero(v, 1) // 0, or NaN
-	s.zero(v, 2) // the sum of the bytes
+	s.zero(v, high)
+	s.zero(v, nan) // 0, or NaN
+	s.zero(v, sum)
 	pass := func(full, last func()) {
 		s.f("MOVQ BX, SI")
 		s.load("sub", "DX")
 		s.f("MOVQ R8, CX")
 		s.loop(v, []string{"SI", "DX"}, func() {
-			s.f("VMOVUPS (SI), Z3")
-			s.f("VSUBPS (DX), Z3, Z3")
+			s.f("VMOVUPS (SI), %s", r(x))
+			s.f("VSUBPS (DX), %s, %s", r(x), r(x))
 			full()
 		})
 		done := s.name("done")
 		s.f("TESTQ R12, R12")
 		s.f("JEQ %s", done)
-		s.maskedLoad(v, 0, "(SI)", 3)
-		s.maskedLoad(v, 0, "(DX)", 4)
-		s.f("VSUBPS Z4, Z3, Z3")
+		s.maskedLoad(v, mask, "(SI)", x)
+		s.maskedLoad(v, mask, "(DX)", y)
+		s.f("VSUBPS %s, %s, %s", r(y), r(x), r(x))
 		last()
 		s.f("%s:", done)
 	}
-	most := func() {
-		s.f("VFMADD231PS Z3, Z11, Z1")
-		s.f("VPANDD Z7, Z3, Z3")
-		s.f("VMAXPS Z3, Z0, Z0")
+	abs := func() {
+		s.f("VFMADD231PS %s, %s, %s", r(x), r(zero), r(nan))
+		s.f("VANDPS %s, %s, %s", r(sign), r(x), r(x))
+		s.f("VMAXPS %s, %s, %s", r(x), r(high), r(high))
 	}
 	pass(func() {
 		s.f("PREFETCHT0 (SI)(R11*8)") // rows are pages apart, where no hardware prefetcher follows
-		most()
-	}, most)
-	s.reduce(v, "VMAXPS", 0, 3)
-	s.reduce(v, "VADDPS", 1, 3)
-	s.f("VMAXSS X8, X0, X0")
-	s.f("VDIVSS X0, X9, X5")
-	s.f("VBROADCASTSS X5, Z5")
-	s.f("VFMADD231SS X0, X10, X1")
-	s.f("VMOVSS X1, (R9)")
+		abs()
+	}, abs)
+	s.reduce(v, "VMAXPS", high, x)
+	s.reduce(v, "VADDPS", nan, x)
+	s.f("VMAXSS X%d, X%d, X%d", least, high, high)
+	s.f("VDIVSS X%d, X%d, X%d", high, most, inverse)
+	s.f("VBROADCASTSS X%d, %s", inverse, r(inverse))
+	s.f("VFMADD231SS X%d, X%d, X%d", high, factor, nan)
+	s.f("VMOVSS X%d, (R9)", nan)
 	s.f("ADDQ $4, R9")
+	s.f("MOVQ DI, AX")
 	bytes := func() {
-		s.f("VMULPS Z5, Z3, Z3")
-		s.f("VCVTPS2DQ Z3, Z3")
-		s.f("VPADDD Z3, Z2, Z2")
-		s.f("VPXORD Z6, Z3, Z3")
-		s.f("VPMOVDB Z3, X3")
+		s.f("VMULPS %s, %s, %s", r(inverse), r(x), r(x))
+		s.f("VCVTPS2DQ %s, %s", r(x), r(x))
+		s.f("VPADDD %s, %s, %s", r(x), r(sum), r(sum))
+		if v.n == 16 {
+			s.f("VPXORD %s, %s, %s", r(flip), r(x), r(x))
+			s.f("VPMOVDB %s, X%d", r(x), x)
+			s.f("VMOVDQU X%d, (AX)", x)
+			s.f("ADDQ $16, AX")
+			return
+		}
+		s.f("VEXTRACTI128 $1, %s, X%d", r(x), y)
+		s.f("VPACKSSDW X%d, X%d, X%d", y, x, x)
+		s.f("VPACKSSWB X%d, X%d, X%d", x, x, x)
+		s.f("VPXOR X%d, X%d, X%d", flip, x, x)
+		s.f("VMOVQ X%d, (AX)", x)
+		s.f("ADDQ $8, AX")
 	}
-	pass(func() {
-		bytes()
-		s.f("VMOVDQU X3, (DI)")
-		s.f("ADDQ $16, DI")
-	}, func() {
-		bytes()
-		s.f("VMOVDQU8 X3, K2, (DI)")
-		s.f("ADDQ R12, DI")
-	})
-	s.reduce(v, "VPADDD", 2, 3)
-	s.f("VPSLLD $7, X2, X2")
-	s.f("VMOVD X2, AX")
+	pass(bytes, bytes)
+	s.reduce(v, "VPADDD", sum, x)
+	s.f("VPSLLD $7, X%d, X%d", sum, sum)
+	s.f("VMOVD X%d, AX", sum)
 	s.f("NEGL AX")
-	s.f("MOVL AX, (DI)")
-	s.f("ADDQ $4, DI")
+	s.f("MOVL AX, (DI)(R8*1)")
+	s.f("ADDQ R13, DI")
 	s.f("ADDQ R11, BX")
 	s.f("DECQ R10")
 	s.f("JNE %s", row)
 	s.ret()
 }
 
-// scaleMax: scores from the sums of quads.
+// scaleMax: scores from sums of integers.
 func (s *source) scaleMax(v isa) {
 	s.open("attnScaleMax"+v.name, "replaces n > 0 int32 elements of x, a multiple of the lanes, "+
 		"by f·scales[i]·x[i] in float32 and returns the largest.",
@@ -306,15 +327,16 @@ func (s *source) scaleMax(v isa) {
 	s.load("x", "SI")
 	s.load("scales", "DI")
 	s.load("n", "CX")
-	s.f("VBROADCASTSS %s, Z0", s.arg("f"))
+	s.f("VBROADCASTSS %s, %s", s.arg("f"), v.r(0))
 	s.f("MOVL $0xff800000, AX")
-	s.f("VPBROADCASTD AX, Z1")
+	s.f("VMOVD AX, X1")
+	s.f("VPBROADCASTD X1, %s", v.r(1))
 	s.loop(v, []string{"SI", "DI"}, func() {
-		s.f("VCVTDQ2PS (SI), Z2")
-		s.f("VMULPS (DI), Z0, Z3")
-		s.f("VMULPS Z3, Z2, Z2")
-		s.f("VMOVUPS Z2, (SI)")
-		s.f("VMAXPS Z2, Z1, Z1")
+		s.f("VCVTDQ2PS (SI), %s", v.r(2))
+		s.f("VMULPS (DI), %s, %s", v.r(0), v.r(3))
+		s.f("VMULPS %s, %s, %s", v.r(3), v.r(2), v.r(2))
+		s.f("VMOVUPS %s, (SI)", v.r(2))
+		s.f("VMAXPS %s, %s, %s", v.r(2), v.r(1), v.r(1))
 	})
 	s.reduce(v, "VMAXPS", 1, 2)
 	s.f("VMOVSS X1, %s", s.arg("ret"))
