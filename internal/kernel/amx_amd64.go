@@ -298,7 +298,7 @@ func (t *tileBlock) multiplyBytes() {
 	f := t.w.Format
 	for i := 0; i < blocks; i += spanBlocks {
 		scales := (*float32)(unsafe.Add(unsafe.Pointer(t.colScales), i/spanBlocks*4*stripWidth))
-		spanFormats[f].scales(&t.params[i*paramBytes], scales, &w[i*size],
+		spansAVX512.scales[f](&t.params[i*paramBytes], scales, &w[i*size],
 			min(spanBlocks, blocks-i), tileRound)
 	}
 	amxBytes[f](&tileConfig[0], &t.acts[t.act(t.first, t.b)], t.stride(t.b), t.units, t.c, t.sums,

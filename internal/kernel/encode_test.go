@@ -121,6 +121,7 @@ func TestWorkBytes(t *testing.T) {
 		blocks, pairs int64 // of formats with blocks of 32, and of BF16Dot
 	}{
 		{isa{impl: implAVX2}, 3 * 2 * 40, 3 * 40 * 4},
+		{isa{impl: implAVXVNNI, avxVNNI: true}, 3 * 264, 3 * 40 * 4},
 		{isa{impl: implAVX512, vnni: true}, 3 * 264, 3 * 40 * 4},
 		{isa{impl: implAMX, vnni: true, bf16: true}, 34 * 160, 2 * 34 * 64},
 	} {

@@ -77,5 +77,6 @@ func (s isa) tiled(f Format) bool { return s.impl == implAMX && (f.blocks() || f
 // spans reports whether products with weights in f, other than in decoding steps, round x and the
 // weights in spans.
 func (s isa) spans(f Format) bool {
-	return f.blocks() && (s.impl == implAMX || s.impl == implAVX512 && s.vnni)
+	return f.blocks() &&
+		(s.impl == implAMX || s.impl == implAVXVNNI || s.impl == implAVX512 && s.vnni)
 }

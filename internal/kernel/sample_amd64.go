@@ -14,7 +14,7 @@ func microLoop(on isa, step bool, f Format, m int) (loop func(), ops int) {
 	case !step && on.tiled(f):
 		return microTiles(f, m)
 	case !step && on.spans(f):
-		return microSpans()
+		return microSpans(spanKernels(on))
 	case f.blocks():
 		return microQuant(on, f, m)
 	case f == BF16Dot:
@@ -58,16 +58,17 @@ func microQuant(on isa, f Format, m int) (loop func(), ops int) {
 }
 
 // microSpans multiplies a tile of rows with an unpacked span.
-func microSpans() (loop func(), ops int) {
+func microSpans(k *spanOps) (loop func(), ops int) {
+	rows := len(k.tiles)
 	const calls = microCalls * microDepth / spanDepth
 	w, scales := alignedFloats(quantPanel*spanDepth/4), alignedFloats(quantPanel)
-	x, c := make([]byte, spanRows*spanAct), alignedFloats(spanRows*quantPanel)
+	x, c := make([]byte, rows*spanAct), alignedFloats(rows*quantPanel)
 	return func() {
 		for range calls {
-			spanTiles[spanRows-1](&c[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), &scales[0],
+			k.tiles[rows-1](&c[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), &scales[0],
 				spanBlocks, 1, 0, 0, 0, nil, 0, nil)
 		}
-	}, calls * 2 * spanRows * quantPanel * spanDepth
+	}, calls * 2 * rows * quantPanel * spanDepth
 }
 
 func microStrips(f Format) (loop func(), ops int) {

@@ -17,7 +17,6 @@ import (
 const (
 	spanBlocks = spanDepth / quantBlock
 	paramBytes = 256 // of spanScales, for 32 of K
-	spanRows   = 12  // at most, of a tile
 	spanFetch  = 384
 	// spanPanels is the most panels of a task, and spanRowBlock approximately the most rows. The
 	// accumulators of all panels and the rows of one span then fit the second-level cache together.
@@ -34,26 +33,57 @@ const (
 type spanTile = func(c *float32, x, w *byte, scales *float32, blocks, tiles, first int,
 	next, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTiles lists the tiles by number of rows.
-var spanTiles = [spanRows]spanTile{
-	spanTile1, spanTile2, spanTile3, spanTile4, spanTile5, spanTile6, spanTile7, spanTile8,
-	spanTile9, spanTile10, spanTile11, spanTile12,
+// spanOps lists the kernels of one instruction set.
+type spanOps struct {
+	tiles []spanTile // by number of rows
+	// row rounds a span of one row of x.
+	row func(dst *byte, x *float32, steps int)
+	// scales computes the scales of a panel's columns in a span, and parameters to unpack its
+	// blocks, with round added to every product; unpack unpacks them with spanRound for tiles.
+	scales [formatCount]func(params *byte, scales *float32, w *byte, blocks, round int)
+	unpack [formatCount]func(to, w, params *byte, blocks int)
 }
 
-// spanFormats are the kernels of a format. scales computes the scales of a panel's columns in a
-// span, and parameters to unpack its blocks, with round added to every product; unpack unpacks them
-// with spanRound for spanTile.
-var spanFormats = [...]struct {
-	scales func(params *byte, scales *float32, w *byte, blocks, round int)
-	unpack func(to, w, params *byte, blocks int)
-}{
-	Q8: {spanScalesQ8, spanUnpackQ8}, Q4: {spanScalesQ4, spanUnpackQ4},
-	Q4M: {spanScalesQ4M, spanUnpackQ4M}, IQ4: {spanScalesQ8, spanUnpackQ8},
+var spansAVX512 = spanOps{
+	tiles: []spanTile{
+		spanTile1AVX512, spanTile2AVX512, spanTile3AVX512, spanTile4AVX512, spanTile5AVX512,
+		spanTile6AVX512, spanTile7AVX512, spanTile8AVX512, spanTile9AVX512, spanTile10AVX512,
+		spanTile11AVX512, spanTile12AVX512,
+	},
+	row: spanRowAVX512,
+	scales: [formatCount]func(*byte, *float32, *byte, int, int){
+		Q8: spanScalesQ8AVX512, Q4: spanScalesQ4AVX512, Q4M: spanScalesQ4MAVX512,
+		IQ4: spanScalesQ8AVX512,
+	},
+	unpack: [formatCount]func(*byte, *byte, *byte, int){
+		Q8: spanUnpackQ8AVX512, Q4: spanUnpackQ4AVX512, Q4M: spanUnpackQ4MAVX512,
+		IQ4: spanUnpackQ8AVX512,
+	},
+}
+
+var spansAVXVNNI = spanOps{
+	tiles: []spanTile{spanTile1AVXVNNI, spanTile2AVXVNNI, spanTile3AVXVNNI},
+	row:   spanRowAVX2,
+	scales: [formatCount]func(*byte, *float32, *byte, int, int){
+		Q8: spanScalesQ8AVX2, Q4: spanScalesQ4AVX2, Q4M: spanScalesQ4MAVX2, IQ4: spanScalesQ8AVX2,
+	},
+	unpack: [formatCount]func(*byte, *byte, *byte, int){
+		Q8: spanUnpackQ8AVX2, Q4: spanUnpackQ4AVX2, Q4M: spanUnpackQ4MAVX2, IQ4: spanUnpackQ8AVX2,
+	},
+}
+
+// spanKernels returns the kernels of a set of instructions that has spans.
+func spanKernels(on isa) *spanOps {
+	if on.impl == implAVXVNNI {
+		return &spansAVXVNNI
+	}
+	return &spansAVX512
 }
 
 // spanProduct is one product in spans. It is recycled.
 type spanProduct struct {
 	dst, x   []float32
+	ops      *spanOps
 	m        int
 	w        *Matrix
 	bias     []float32
@@ -80,9 +110,10 @@ type spanScratch struct {
 	params [spanBlocks * paramBytes]byte
 	scales [quantPanel]float32
 	bias   [quantPanel]float32
-	tail   []float32 // outputs of an incomplete panel
-	sums   []byte    // accumulators, [panels][rows][32] float32
-	wide   []byte    // a span of IQ4 as Q8
+	tail   []float32            // outputs of an incomplete panel
+	sums   []byte               // accumulators, [panels][rows][32] float32
+	wide   []byte               // a span of IQ4 as Q8
+	part   [orderedPart]float32 // of a row of x
 }
 
 var spanScratches = sync.Pool{New: func() any { return new(spanScratch) }}
@@ -90,9 +121,10 @@ var spanScratches = sync.Pool{New: func() any { return new(spanScratch) }}
 func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := spanProducts.Get().(*spanProduct)
 	t.dst, t.x, t.m, t.w, t.bias = dst, x, m, w, bias
+	t.ops = spanKernels(computing())
 	t.blocks = quantBlocks(w.K)
 	t.spans = (t.blocks + spanBlocks - 1) / spanBlocks
-	t.tiles = (m + spanRows - 1) / spanRows
+	t.tiles = (m + len(t.ops.tiles) - 1) / len(t.ops.tiles)
 	t.acts = growWork(t.acts, t.spans*m*spanAct)
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
@@ -111,7 +143,7 @@ func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 // round rounds some rows of x.
 func (t *spanProduct) round(task int) {
 	k := t.w.K
-	var part [orderedPart]float32
+	s := spanScratches.Get().(*spanScratch)
 	for i := task * t.rows; i < min(t.m, (task+1)*t.rows); i++ {
 		row := t.x[i*k : (i+1)*k]
 		for span := range t.spans {
@@ -119,15 +151,16 @@ func (t *spanProduct) round(task int) {
 			n := min(spanDepth, k-from)
 			x := row[from : from+n]
 			if t.w.Order != nil {
-				x = t.w.gather(&part, row, from, n)
+				x = t.w.gather(&s.part, row, from, n)
 			}
 			if n%64 != 0 { // a whole number of steps, the rest zeros
-				clear(part[copy(part[:], x):])
-				x = part[:]
+				clear(s.part[copy(s.part[:], x):])
+				x = s.part[:]
 			}
-			spanRow(&t.acts[(span*t.m+i)*spanAct], &x[0], (n+63)/64)
+			t.ops.row(&t.acts[(span*t.m+i)*spanAct], &x[0], (n+63)/64)
 		}
 	}
+	spanScratches.Put(s)
 }
 
 // rowOf returns the first row of a tile, or the number of rows after the last one. The first m mod
@@ -151,7 +184,7 @@ func (t *spanProduct) task(task int) {
 		if i+1 < t.spans*panels {
 			next = t.spanOf(panel+(i+1)%panels, (i+1)/panels)
 		}
-		s.unpack(t.w.Format, data, len(data)/size)
+		s.unpack(t.ops, t.w.Format, data, len(data)/size)
 		s.multiply(t, panel+at, s.sums[at*rows*4*quantPanel:], span, len(data)/size, first, end,
 			next)
 	}
@@ -166,15 +199,14 @@ func (t *spanProduct) spanOf(panel, span int) []byte {
 }
 
 // unpack unpacks the blocks of a span of a panel.
-func (s *spanScratch) unpack(f Format, data []byte, blocks int) {
+func (s *spanScratch) unpack(ops *spanOps, f Format, data []byte, blocks int) {
 	if f == IQ4 {
 		s.wide = grow(s.wide, spanBlocks*quantBlockSize(Q8))
 		widenIQ4(s.wide, data, blocks)
 		data = s.wide
 	}
-	k := &spanFormats[f]
-	k.scales(&s.params[0], &s.scales[0], &data[0], blocks, spanRound)
-	k.unpack(&s.units[0], &data[0], &s.params[0], blocks)
+	ops.scales[f](&s.params[0], &s.scales[0], &data[0], blocks, spanRound)
+	ops.unpack[f](&s.units[0], &data[0], &s.params[0], blocks)
 }
 
 // multiply multiplies tiles first … end-1 with the unpacked span of a panel, and adds to the
@@ -211,7 +243,7 @@ func (s *spanScratch) multiply(t *spanProduct, panel int, c []byte, span, blocks
 			out = &dst[(t.rowOf(tile)-top)*ldd]
 		}
 		tiles := last - tile
-		spanTiles[rows-1]((*float32)(unsafe.Pointer(&c[0])),
+		t.ops.tiles[rows-1]((*float32)(unsafe.Pointer(&c[0])),
 			&t.acts[(span*t.m+t.rowOf(tile))*spanAct], &s.units[0], &s.scales[0], blocks, tiles,
 			begin, from, stop, out, ldd, &s.bias[0])
 		c = c[tiles*rows*4*quantPanel:]

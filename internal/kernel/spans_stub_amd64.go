@@ -4,97 +4,147 @@
 
 package kernel
 
-// spanScalesQ4 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
 //
 //go:noescape
-func spanScalesQ4(params *byte, scales *float32, w *byte, blocks int, round int)
+func spanScalesQ4AVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4 computed.
+// spanUnpackQ4AVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4AVX512 computed.
 //
 //go:noescape
-func spanUnpackQ4(to *byte, w *byte, params *byte, blocks int)
+func spanUnpackQ4AVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ4M sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4MAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
 //
 //go:noescape
-func spanScalesQ4M(params *byte, scales *float32, w *byte, blocks int, round int)
+func spanScalesQ4MAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4M unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4M computed.
+// spanUnpackQ4MAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MAVX512 computed.
 //
 //go:noescape
-func spanUnpackQ4M(to *byte, w *byte, params *byte, blocks int)
+func spanUnpackQ4MAVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ8 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ8AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
 //
 //go:noescape
-func spanScalesQ8(params *byte, scales *float32, w *byte, blocks int, round int)
+func spanScalesQ8AVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ8 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8 computed.
+// spanUnpackQ8AVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8AVX512 computed.
 //
 //go:noescape
-func spanUnpackQ8(to *byte, w *byte, params *byte, blocks int)
+func spanUnpackQ8AVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanTile1 is a spanTile of 1 rows.
+// spanTile1AVX512 is a spanTile of 1 rows.
 //
 //go:noescape
-func spanTile1(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile1AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile2 is a spanTile of 2 rows.
+// spanTile2AVX512 is a spanTile of 2 rows.
 //
 //go:noescape
-func spanTile2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile2AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile3 is a spanTile of 3 rows.
+// spanTile3AVX512 is a spanTile of 3 rows.
 //
 //go:noescape
-func spanTile3(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile3AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile4 is a spanTile of 4 rows.
+// spanTile4AVX512 is a spanTile of 4 rows.
 //
 //go:noescape
-func spanTile4(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile4AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile5 is a spanTile of 5 rows.
+// spanTile5AVX512 is a spanTile of 5 rows.
 //
 //go:noescape
-func spanTile5(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile5AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile6 is a spanTile of 6 rows.
+// spanTile6AVX512 is a spanTile of 6 rows.
 //
 //go:noescape
-func spanTile6(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile6AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile7 is a spanTile of 7 rows.
+// spanTile7AVX512 is a spanTile of 7 rows.
 //
 //go:noescape
-func spanTile7(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile7AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile8 is a spanTile of 8 rows.
+// spanTile8AVX512 is a spanTile of 8 rows.
 //
 //go:noescape
-func spanTile8(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile8AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile9 is a spanTile of 9 rows.
+// spanTile9AVX512 is a spanTile of 9 rows.
 //
 //go:noescape
-func spanTile9(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile9AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile10 is a spanTile of 10 rows.
+// spanTile10AVX512 is a spanTile of 10 rows.
 //
 //go:noescape
-func spanTile10(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile10AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile11 is a spanTile of 11 rows.
+// spanTile11AVX512 is a spanTile of 11 rows.
 //
 //go:noescape
-func spanTile11(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile11AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile12 is a spanTile of 12 rows.
+// spanTile12AVX512 is a spanTile of 12 rows.
 //
 //go:noescape
-func spanTile12(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+func spanTile12AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanRow rounds 64·steps elements to a record of int8 with the scale max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an element is not.
+// spanRowAVX512 rounds 64·steps elements to a record of int8 with the scale max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an element is not.
 //
 //go:noescape
-func spanRow(dst *byte, x *float32, steps int)
+func spanRowAVX512(dst *byte, x *float32, steps int)
+
+// spanScalesQ4AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ4AVX2(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ4AVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4AVX2 computed.
+//
+//go:noescape
+func spanUnpackQ4AVX2(to *byte, w *byte, params *byte, blocks int)
+
+// spanScalesQ4MAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ4MAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ4MAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MAVX2 computed.
+//
+//go:noescape
+func spanUnpackQ4MAVX2(to *byte, w *byte, params *byte, blocks int)
+
+// spanScalesQ8AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ8AVX2(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ8AVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8AVX2 computed.
+//
+//go:noescape
+func spanUnpackQ8AVX2(to *byte, w *byte, params *byte, blocks int)
+
+// spanTile1AVXVNNI is a spanTile of 1 rows.
+//
+//go:noescape
+func spanTile1AVXVNNI(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile2AVXVNNI is a spanTile of 2 rows.
+//
+//go:noescape
+func spanTile2AVXVNNI(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile3AVXVNNI is a spanTile of 3 rows.
+//
+//go:noescape
+func spanTile3AVXVNNI(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanRowAVX2 rounds 64·steps elements to a record of int8 with the scale max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an element is not.
+//
+//go:noescape
+func spanRowAVX2(dst *byte, x *float32, steps int)

@@ -13,7 +13,7 @@ const (
 
 func amx(a *asm) {
 	amxPairs(a)
-	for _, u := range []byteUnpacker{bytes4(q4), bytes4(q4m), bytes8()} {
+	for _, u := range byteUnpackers(avx512) {
 		amxBytes(a, u)
 	}
 	amxRow(a)

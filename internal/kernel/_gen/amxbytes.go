@@ -25,8 +25,7 @@ func amxBytes(a *asm, u byteUnpacker) {
 	a.load("first", "AX")
 	a.op("DECQ AX")
 	a.op("KMOVW AX, K2") // no lanes of accumulators that do not exist yet
-	a.constant(avx512, u.mask, zMask)
-	a.constant(avx512, 0xff00ff00, zUpper)
+	u.constants(a)
 	a.op("MOVQ $64, R8")
 	a.load("w", "BX")
 	a.load("params", "R11")
@@ -199,9 +198,9 @@ func amxRowBytes(a *asm) {
 		"stores; each 64 go to a tile of their own, 2 KiB apart. A scale is at least 1e-30/127, "+
 		"and not finite if an element is not.", "dst *byte, x *float32, steps int, scale *float32")
 	a.load("dst", "DI")
-	spanMost(a)
+	spanMost(a, avx512)
 	a.load("scale", "AX")
 	a.op("VMOVSS X0, (AX)")
-	spanBytes(a, unitBytes, func(int) {})
+	spanBytes(a, avx512, unitBytes, func(int) {})
 	a.ret()
 }

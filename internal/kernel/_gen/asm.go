@@ -13,6 +13,7 @@ import (
 type asm struct {
 	text, decl strings.Builder
 	offset     map[string]int
+	wideVNNI   bool // instructions of AVX-VNNI in the encoding of AVX-512
 }
 
 // fn opens a function without results. Each of params is "name type", eight
@@ -141,6 +142,10 @@ func (a *asm) vcvtne2ps2bf16(low, high, dst int) {
 // vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc,
 // 256 bits wide, in the AVX-VNNI encoding. The assembler has only the one of AVX-512.
 func (a *asm) vpdpbusd(x, w, acc int) {
+	if a.wideVNNI {
+		a.op("VPDPBUSD Y%d, Y%d, Y%d", x, w, acc)
+		return
+	}
 	bytes := [5]int{
 		0xc4,
 		(acc>>3&1^1)<<7 | 1<<6 | (x>>3&1^1)<<5 | 2,

@@ -16,13 +16,15 @@ import (
 func main() {
 	name := flag.String("kernel", "", "name of the kernel in table.go")
 	dir := flag.String("dir", "..", "folder to write to")
+	evex := flag.Bool("evex", false,
+		"instructions of AVX-VNNI in the encoding of AVX-512, to test them where that is at hand")
 	flag.Parse()
 	gen, ok := kernels[*name]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "_gen: -kernel %q: not in table.go\n", *name)
 		os.Exit(2)
 	}
-	a := new(asm)
+	a := &asm{wideVNNI: *evex}
 	gen(a)
 	arch := "amd64"
 	if *name == "neon" {

@@ -791,14 +791,7 @@ func quantizeRow(a *asm, s isa) {
 	} else {
 		a.op("VPADDD Y1, Y0, Y6")
 		a.op("VPADDD Y3, Y2, Y7")
-		a.op("VPACKSSDW Y1, Y0, Y0") // lanes 0a 1a 0b 1b
-		a.op("VPACKSSDW Y3, Y2, Y2")
-		a.op("VPACKSSWB Y2, Y0, Y0") // fours of bytes: 0a 1a 2a 3a 0b 1b 2b 3b
-		a.op("VEXTRACTI128 $1, Y0, X1")
-		a.op("VPUNPCKLDQ X1, X0, X2") // 0a 0b 1a 1b
-		a.op("VPUNPCKHDQ X1, X0, X3")
-		a.op("VMOVDQU X2, (DI)")
-		a.op("VMOVDQU X3, 16(DI)")
+		packBytes(a, 0, 8, 0)
 		a.op("VPADDD Y7, Y6, Y0")
 	}
 	a.fold("VEXTRACTI128", "VPADDD", 0, 1)

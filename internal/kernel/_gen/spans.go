@@ -20,26 +20,36 @@ const (
 	spanAct    = 256 + 8
 	spanScale  = 256
 	spanOffset = 260
-	spanRows   = 12 // at most, of a tile
 	// spanLines are the lines of weights to prefetch in a block: three tiles of eight blocks fetch
 	// a span of any format
 	spanLines = 6
 )
 
 func spans(a *asm) {
-	for _, u := range []byteUnpacker{bytes4(q4), bytes4(q4m), bytes8()} {
-		spanScales(a, u)
-		spanUnpack(a, u)
+	for _, v := range []isa{avx512, avx2} {
+		for _, u := range byteUnpackers(v) {
+			spanScales(a, u)
+			spanUnpack(a, u)
+		}
+		for rows := 1; rows <= spanRows(v); rows++ {
+			spanTile(a, v, rows)
+		}
+		spanRow(a, v)
 	}
-	for rows := 1; rows <= spanRows; rows++ {
-		spanTile(a, rows)
-	}
-	spanRow(a)
+}
+
+// spanRows is the most rows of a tile. Integer accumulators of 12 rows and 32 columns take 24 of 32
+// registers of 512 bits, those of 3 rows 12 of 16 of 256 bits.
+func spanRows(v isa) int { return map[int]int{16: 12, 8: 3}[v.n] }
+
+func byteUnpackers(v isa) []byteUnpacker {
+	return []byteUnpacker{bytes4(v, q4), bytes4(v, q4m), bytes8(v)}
 }
 
 // A byteUnpacker turns the stored form of a strip into units of int8. Its values have offset added,
 // or else a minimum.
 type byteUnpacker struct {
+	isa    isa
 	name   string
 	size   int // of a block
 	offset int
@@ -49,73 +59,110 @@ type byteUnpacker struct {
 	// factor is a span's scale divided by its blocks' largest scale or, with a minimum, largest
 	// value: whole values stay exact where the blocks' scales agree
 	factor float64
-	// part unpacks half i of block b at BX, for half h of the strip, to at(h, group) from R10 on
+	// part unpacks half i of block b at BX, for vector h of the strip's columns, to at(h, group)
+	// from R10 on
 	part func(a *asm, b, i, h int, at func(h, group int) int)
 }
 
-// Registers of unpacking.
-const (
-	zRatio, zShift = 16, 18 // two each, for the halves of a strip
-	zMask, zUpper  = 20, 21
-)
+// unpackRegisters are those of vectors that unpacking keeps: ratio and shift for each vector of
+// columns, with 256 bits for the one at hand.
+type unpackRegisters struct{ ratio, shift, mask, upper int }
+
+func (u byteUnpacker) registers(h int) unpackRegisters {
+	if u.isa.n == 16 {
+		return unpackRegisters{16 + h, 18 + h, 20, 21}
+	}
+	return unpackRegisters{10, 11, 12, 13}
+}
+
+// constants sets the registers that no block changes.
+func (u byteUnpacker) constants(a *asm) {
+	r := u.registers(0)
+	a.constant(u.isa, u.mask, r.mask)
+	a.constant(u.isa, 0xff00ff00, r.upper)
+}
+
+// vectors is the number of vectors of 32 columns.
+func (v isa) vectors() int { return 32 / v.n }
+
+// bitwise is the name of an operation on whole registers.
+func (v isa) bitwise(op string) string {
+	if v.n == 16 {
+		return op + "D"
+	}
+	return op
+}
+
+// paramAt is the offset of the ratios of vector h in a block's parameters, 64 bytes before the
+// offsets.
+func (v isa) paramAt(h int) int { return 128*(h*v.n/16) + 4*(h*v.n%16) }
 
 // half unpacks half i of block b, with the parameters of the first block at R11.
 func (u byteUnpacker) half(a *asm, b, i int, at func(h, group int) int) {
-	for h := range 2 {
-		if i == 0 {
-			a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h, zRatio+h)
-			a.op("VMOVDQU32 %d(R11), Z%d", b*paramBytes+128*h+64, zShift+h)
+	for h := range u.isa.vectors() {
+		if r := u.registers(h); i == 0 || u.isa.n == 8 {
+			from := b*paramBytes + u.isa.paramAt(h)
+			a.op("VMOVUPS %d(R11), %s", from, u.isa.r(r.ratio))
+			a.op("VMOVUPS %d(R11), %s", from+64, u.isa.r(r.shift))
 		}
 		u.part(a, b, i, h, at)
 	}
 }
 
-// joinBytes scales the values in the words of even (of bytes 0 and 2) and odd, for half h of a
-// strip, and stores the upper bytes of the results at offset to from R10.
-func joinBytes(a *asm, even, odd, h, to int) {
+// join scales the values in the words of even (of bytes 0 and 2) and odd, for vector h, and stores
+// the upper bytes of the results at offset to from R10.
+func (u byteUnpacker) join(a *asm, even, odd, h, to int) {
+	r, v := u.registers(h), u.isa.r
 	for _, z := range []int{even, odd} {
-		a.op("VPMULLW Z%d, Z%d, Z%d", zRatio+h, z, z)
-		a.op("VPADDW Z%d, Z%d, Z%d", zShift+h, z, z)
+		a.op("VPMULLW %s, %s, %s", v(r.ratio), v(z), v(z))
+		a.op("VPADDW %s, %s, %s", v(r.shift), v(z), v(z))
 	}
-	a.op("VPSRLW $8, Z%d, Z%d", even, even)
-	a.op("VPTERNLOGD $0xf8, Z%d, Z%d, Z%d", zUpper, odd, even) // even | odd&upper
-	a.op("VMOVDQU32 Z%d, %d(R10)", even, to)
+	a.op("VPSRLW $8, %s, %s", v(even), v(even))
+	if u.isa.n == 16 {
+		a.op("VPTERNLOGD $0xf8, %s, %s, %s", v(r.upper), v(odd), v(even)) // even | odd&upper
+	} else {
+		a.op("VPAND %s, %s, %s", v(r.upper), v(odd), v(odd))
+		a.op("VPOR %s, %s, %s", v(odd), v(even), v(even))
+	}
+	a.op("VMOVUPS %s, %d(R10)", v(even), to)
 }
 
 // bytes4 unpacks two of K from every byte.
-func bytes4(q nibbles) byteUnpacker {
-	u := byteUnpacker{name: "Q4", size: q.size, offset: 8, lines: 5, mask: 0x000f000f,
+func bytes4(s isa, q nibbles) byteUnpacker {
+	u := byteUnpacker{isa: s, name: "Q4", size: q.size, offset: 8, lines: 5, mask: 0x000f000f,
 		factor: 1. / 15}
 	if q.min {
 		u.name, u.offset, u.min, u.factor = "Q4M", 0, true, 1./127
 	}
 	u.part = func(a *asm, b, i, h int, at func(h, group int) int) {
+		and, v, mask := s.bitwise("VPAND"), s.r, s.r(u.registers(h).mask)
 		for pair := 2 * i; pair < 2*i+2; pair++ {
 			const x, even, odd, evenHigh, oddHigh = 8, 0, 1, 2, 3
-			a.op("VMOVDQU32 %d(BX), Z%d", b*q.size+q.head+128*pair+64*h, x)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
-			a.op("VPSRLW $8, Z%d, Z%d", x, odd)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, odd, odd)
-			a.op("VPSRLW $4, Z%d, Z%d", x, evenHigh)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, evenHigh, evenHigh)
-			a.op("VPSRLW $12, Z%d, Z%d", x, oddHigh)
-			joinBytes(a, even, odd, h, at(h, 2*pair))
-			joinBytes(a, evenHigh, oddHigh, h, at(h, 2*pair+1))
+			a.op("VMOVUPS %d(BX), %s", b*q.size+q.head+128*pair+s.bytes()*h, v(x))
+			a.op("%s %s, %s, %s", and, mask, v(x), v(even))
+			a.op("VPSRLW $8, %s, %s", v(x), v(odd))
+			a.op("%s %s, %s, %s", and, mask, v(odd), v(odd))
+			a.op("VPSRLW $4, %s, %s", v(x), v(evenHigh))
+			a.op("%s %s, %s, %s", and, mask, v(evenHigh), v(evenHigh))
+			a.op("VPSRLW $12, %s, %s", v(x), v(oddHigh))
+			u.join(a, even, odd, h, at(h, 2*pair))
+			u.join(a, evenHigh, oddHigh, h, at(h, 2*pair+1))
 		}
 	}
 	return u
 }
 
 // bytes8 unpacks Q8.
-func bytes8() byteUnpacker {
-	u := byteUnpacker{name: "Q8", size: q8Block, offset: 128, lines: 9, mask: 0x00ff00ff, factor: 1}
+func bytes8(s isa) byteUnpacker {
+	u := byteUnpacker{isa: s, name: "Q8", size: q8Block, offset: 128, lines: 9, mask: 0x00ff00ff,
+		factor: 1}
 	u.part = func(a *asm, b, i, h int, at func(h, group int) int) {
 		for group := 4 * i; group < 4*i+4; group++ {
 			const x, even = 8, 0
-			a.op("VMOVDQU32 %d(BX), Z%d", b*q8Block+64+128*group+64*h, x)
-			a.op("VPANDD Z%d, Z%d, Z%d", zMask, x, even)
-			a.op("VPSRLW $8, Z%d, Z%d", x, x)
-			joinBytes(a, even, x, h, at(h, group))
+			a.op("VMOVUPS %d(BX), %s", b*q8Block+64+128*group+s.bytes()*h, s.r(x))
+			a.op("%s %s, %s, %s", s.bitwise("VPAND"), s.r(u.registers(h).mask), s.r(x), s.r(even))
+			a.op("VPSRLW $8, %s, %s", s.r(x), s.r(x))
+			u.join(a, even, x, h, at(h, group))
 		}
 	}
 	return u
@@ -123,91 +170,97 @@ func bytes8() byteUnpacker {
 
 // spanScales computes the scales of a span, and the parameters that unpack its blocks.
 func spanScales(a *asm, u byteUnpacker) {
-	a.fn("spanScales"+u.name, "sets scales to the 32 scales of up to 8 blocks of a strip at w, "+
-		"and params to the ratios of each block's scales, 256 times, and their offsets, with "+
-		"round added.",
+	a.fn("spanScales"+u.name+u.isa.name, "sets scales to the 32 scales of up to 8 blocks of a "+
+		"strip at w, and params to the ratios of each block's scales, 256 times, and their "+
+		"offsets, with round added.",
 		"params *byte, scales *float32, w *byte, blocks int, round int")
-	const zAbs, zLeast, z256, zFactor, zRound, z15, zFloor = 20, 21, 22, 23, 24, 25, 26
-	broadcast := func(bits uint32, z int) { a.constant(avx512, bits, z) }
-	broadcast(0x7fffffff, zAbs)
-	broadcast(math.Float32bits(1e-30), zLeast)
-	broadcast(math.Float32bits(256), z256)
-	broadcast(math.Float32bits(float32(u.factor)), zFactor)
-	a.op("VPBROADCASTD round+%d(FP), Z%d", a.offset["round"], zRound)
-	broadcast(math.Float32bits(15), z15)
-	broadcast(0xffffffff-253, zFloor) // -254
-	a.op("MOVL $0x55555555, AX")
-	a.op("KMOVD AX, K1")
+	v, and := u.isa.r, u.isa.bitwise("VPAND")
+	const abs, least, full, factor, round, fifteen, floor = 4, 5, 6, 7, 8, 9, 10
+	a.constant(u.isa, 0x7fffffff, abs)
+	a.constant(u.isa, math.Float32bits(1e-30), least)
+	a.constant(u.isa, math.Float32bits(256), full)
+	a.constant(u.isa, math.Float32bits(float32(u.factor)), factor)
+	a.op("VPBROADCASTD round+%d(FP), %s", a.offset["round"], v(round))
+	a.constant(u.isa, math.Float32bits(15), fifteen)
+	a.constant(u.isa, 0xffffffff-253, floor) // -254
+	if u.isa.n == 16 {
+		a.op("MOVL $0x55555555, AX")
+		a.op("KMOVD AX, K1")
+	}
 	a.load("w", "BX")
 	a.load("params", "R10")
 	a.load("scales", "R11")
-	for h := range 2 {
-		site := []string{"Low", "High"}[h]
+	for h := range u.isa.vectors() {
+		at := 2 * u.isa.n * h
 		a.op("MOVQ BX, SI")
 		a.load("blocks", "CX")
-		a.op("VMOVDQA64 Z%d, Z0", zLeast)
-		a.label("most" + site)
-		a.op("VCVTPH2PS %d(SI), Z1", 32*h)
+		a.op("VMOVAPS %s, %s", v(least), v(0))
+		a.label(fmt.Sprintf("most%d", h))
+		a.op("VCVTPH2PS %d(SI), %s", at, v(1))
 		if u.min {
-			a.op("VCVTPH2PS %d(SI), Z2", 64+32*h)
-			a.op("VFMADD213PS Z2, Z%d, Z1", z15) // the largest value
-			a.op("VPANDD Z%d, Z2, Z2", zAbs)
-			a.op("VPMAXUD Z2, Z0, Z0")
+			a.op("VCVTPH2PS %d(SI), %s", 64+at, v(2))
+			a.op("VFMADD213PS %s, %s, %s", v(2), v(fifteen), v(1)) // the largest value
+			a.op("%s %s, %s, %s", and, v(abs), v(2), v(2))
+			a.op("VPMAXUD %s, %s, %s", v(2), v(0), v(0))
 		}
-		a.op("VPANDD Z%d, Z1, Z1", zAbs)
-		a.op("VPMAXUD Z1, Z0, Z0") // of the bits: a NaN wins
+		a.op("%s %s, %s, %s", and, v(abs), v(1), v(1))
+		a.op("VPMAXUD %s, %s, %s", v(1), v(0), v(0)) // of the bits: a NaN wins
 		a.op("ADDQ $%d, SI", u.size)
 		a.op("DECQ CX")
-		a.op("JNE most%s", site)
-		a.op("VMULPS Z%d, Z0, Z0", zFactor)
-		a.op("VMOVUPS Z0, %d(R11)", 64*h)
-		a.op("VDIVPS Z0, Z%d, Z0", z256)
+		a.op("JNE most%d", h)
+		a.op("VMULPS %s, %s, %s", v(factor), v(0), v(0))
+		a.op("VMOVUPS %s, %d(R11)", v(0), u.isa.bytes()*h)
+		a.op("VDIVPS %s, %s, %s", v(0), v(full), v(0))
 		a.op("MOVQ BX, SI")
 		a.op("MOVQ R10, DI")
 		a.load("blocks", "CX")
-		a.label("ratio" + site)
-		a.op("VCVTPH2PS %d(SI), Z1", 32*h)
-		a.op("VMULPS Z0, Z1, Z1")
-		a.op("VCVTPS2DQ Z1, Z1")
+		a.label(fmt.Sprintf("ratio%d", h))
+		a.op("VCVTPH2PS %d(SI), %s", at, v(1))
+		a.op("VMULPS %s, %s, %s", v(0), v(1), v(1))
+		a.op("VCVTPS2DQ %s, %s", v(1), v(1))
 		switch {
 		case u.min:
-			a.op("VCVTPH2PS %d(SI), Z2", 64+32*h)
-			a.op("VMULPS Z0, Z2, Z2")
-			a.op("VCVTPS2DQ Z2, Z2")
-			a.op("VPADDD Z%d, Z2, Z2", zRound)
+			a.op("VCVTPH2PS %d(SI), %s", 64+at, v(2))
+			a.op("VMULPS %s, %s, %s", v(0), v(2), v(2))
+			a.op("VCVTPS2DQ %s, %s", v(2), v(2))
+			a.op("VPADDD %s, %s, %s", v(round), v(2), v(2))
 		default:
 			if u.offset == 128 { // -128 times less would be out of range
-				a.op("VPMAXSD Z%d, Z1, Z1", zFloor)
+				a.op("VPMAXSD %s, %s, %s", v(floor), v(1), v(1))
 			}
-			a.op("VPSLLD $%d, Z1, Z2", map[int]int{8: 3, 128: 7}[u.offset])
-			a.op("VPSUBD Z2, Z%d, Z2", zRound)
+			a.op("VPSLLD $%d, %s, %s", map[int]int{8: 3, 128: 7}[u.offset], v(1), v(2))
+			a.op("VPSUBD %s, %s, %s", v(2), v(round), v(2))
 		}
 		for i, z := range []int{1, 2} { // into both words
-			a.op("VPSLLD $16, Z%d, Z3", z)
-			a.op("VMOVDQU16 Z%d, K1, Z3", z)
-			a.op("VMOVDQU32 Z3, %d(DI)", 128*h+64*i)
+			a.op("VPSLLD $16, %s, %s", v(z), v(3))
+			if u.isa.n == 16 {
+				a.op("VMOVDQU16 %s, K1, %s", v(z), v(3))
+			} else {
+				a.op("VPBLENDW $0x55, %s, %s, %s", v(z), v(3), v(3))
+			}
+			a.op("VMOVUPS %s, %d(DI)", v(3), u.isa.paramAt(h)+64*i)
 		}
 		a.op("ADDQ $%d, SI", u.size)
 		a.op("ADDQ $%d, DI", paramBytes)
 		a.op("DECQ CX")
-		a.op("JNE ratio%s", site)
+		a.op("JNE ratio%d", h)
 	}
 	a.ret()
 }
 
 // spanUnpack unpacks blocks of a strip.
 func spanUnpack(a *asm, u byteUnpacker) {
-	a.fn("spanUnpack"+u.name, "unpacks blocks of a strip at w to bytes, with the parameters that "+
-		"spanScales"+u.name+" computed.", "to *byte, w *byte, params *byte, blocks int")
-	a.constant(avx512, u.mask, zMask)
-	a.constant(avx512, 0xff00ff00, zUpper)
+	a.fn("spanUnpack"+u.name+u.isa.name, "unpacks blocks of a strip at w to bytes, with the "+
+		"parameters that spanScales"+u.name+u.isa.name+" computed.",
+		"to *byte, w *byte, params *byte, blocks int")
+	u.constants(a)
 	a.load("to", "R10")
 	a.load("w", "BX")
 	a.load("params", "R11")
 	a.load("blocks", "CX")
 	a.label("loop")
 	for i := range 2 {
-		u.half(a, 0, i, func(h, group int) int { return 128*group + 64*h })
+		u.half(a, 0, i, func(h, group int) int { return 128*group + u.isa.bytes()*h })
 	}
 	a.op("ADDQ $%d, BX", u.size)
 	a.op("ADDQ $%d, R11", paramBytes)
@@ -217,16 +270,30 @@ func spanUnpack(a *asm, u byteUnpacker) {
 	a.ret()
 }
 
-// spanTile multiplies tiles of the same number of rows with an unpacked span of a strip. Integer
-// accumulators of 12 rows and 32 columns take 24 registers.
-func spanTile(a *asm, rows int) {
-	const zWeight, zX, spare = 24, 26, 6
-	a.fn(fmt.Sprintf("spanTile%d", rows), fmt.Sprintf("is a spanTile of %d rows.", rows),
+// spanTile multiplies tiles of the same number of rows with an unpacked span of a strip.
+func spanTile(a *asm, v isa, rows int) {
+	name := v.name
+	if v.n == 8 {
+		name = "AVXVNNI"
+	}
+	a.fn(fmt.Sprintf("spanTile%d%s", rows, name), fmt.Sprintf("is a spanTile of %d rows.", rows),
 		"c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, "+
 			"next uintptr, end uintptr, dst *float32, ldd int, bias *float32")
-	a.load("first", "AX")
+	nv := v.vectors()
+	acc := func(r, j int) int { return nv*r + j }
+	// registers of weights, of x, of old sums
+	weights, x, old := []int{24, 25}, []int{26, 27, 28, 29, 30, 31}, []int{26, 27, 28, 29}
+	const scale, mask = 14, 15 // with 256 bits: of x; of old sums that exist
+	if v.n == 8 {
+		weights, x, old = []int{12}, []int{13, 14, 15}, []int{12, 13}
+	}
+	a.load("first", "AX") // no lanes of accumulators that do not exist yet
 	a.op("DECQ AX")
-	a.op("KMOVW AX, K2") // no lanes of accumulators that do not exist yet
+	if v.n == 16 {
+		a.op("KMOVW AX, K2")
+	} else {
+		a.op("MOVQ AX, first+%d(FP)", a.offset["first"])
+	}
 	a.load("dst", "AX")
 	a.op("SHLQ $2, ldd+%d(FP)", a.offset["ldd"])
 	a.load("c", "DI")
@@ -235,7 +302,6 @@ func spanTile(a *asm, rows int) {
 	a.load("tiles", "DX")
 	a.load("next", "R11")
 	a.load("end", "R12")
-	acc := func(r, j int) int { return 2*r + j }
 	a.label("tile")
 	a.load("w", "BX")
 	a.load("blocks", "CX")
@@ -243,8 +309,10 @@ func spanTile(a *asm, rows int) {
 	a.op("MOVQ DI, R13")
 	a.op("LEAQ %d(R8), R10", spanAct*rows)
 	for r := range rows {
-		a.op("VPBROADCASTD %d(R8), Z%d", spanAct*r+spanOffset, acc(r, 0))
-		a.op("VMOVDQA64 Z%d, Z%d", acc(r, 0), acc(r, 1))
+		a.op("VPBROADCASTD %d(R8), %s", spanAct*r+spanOffset, v.r(acc(r, 0)))
+		for j := 1; j < nv; j++ {
+			a.op("VMOVAPS %s, %s", v.r(acc(r, 0)), v.r(acc(r, j)))
+		}
 	}
 	a.label("block")
 	a.op("CMPQ R11, R12")
@@ -252,11 +320,12 @@ func spanTile(a *asm, rows int) {
 	prefetchLines(a, "R11", spanLines)
 	a.op("ADDQ $%d, R11", 64*spanLines)
 	a.label("fetched")
-	for line := range 3 { // the accumulators, which follow one another
+	lines := (2*rows + 7) / 8
+	for line := range lines { // the accumulators, which follow one another
 		a.op("PREFETCHT0 %d(R13)", 64*line)
 	}
-	a.op("ADDQ $192, R13")
-	lines := (spanAct*rows + 511) / 512
+	a.op("ADDQ $%d, R13", 64*lines)
+	lines = (spanAct*rows + 511) / 512
 	for line := range lines { // x of the next tile
 		a.op("PREFETCHT0 %d(R10)", 64*line)
 	}
@@ -265,14 +334,28 @@ func spanTile(a *asm, rows int) {
 	a.op("JNE soon")
 	a.label("ready")
 	for g := range 8 {
-		for j := range 2 {
-			a.op("VMOVDQU32 %d(BX), Z%d", 128*g+64*j, zWeight+j)
+		at := func(j int) string { return fmt.Sprintf("%d(BX)", 128*g+v.bytes()*j) }
+		row := func(r int) string { return fmt.Sprintf("%d(SI)", spanAct*r+4*g) }
+		if v.n == 16 {
+			for j := range nv {
+				a.op("VMOVUPS %s, Z%d", at(j), weights[j])
+			}
+			for r := range rows {
+				from := x[r%len(x)]
+				a.op("VPBROADCASTD %s, Z%d", row(r), from)
+				for j := range nv {
+					a.op("VPDPBUSD Z%d, Z%d, Z%d", from, weights[j], acc(r, j))
+				}
+			}
+			continue
 		}
 		for r := range rows {
-			x := zX + r%spare
-			a.op("VPBROADCASTD %d(SI), Z%d", spanAct*r+4*g, x)
-			for j := range 2 {
-				a.op("VPDPBUSD Z%d, Z%d, Z%d", x, zWeight+j, acc(r, j))
+			a.op("VPBROADCASTD %s, Y%d", row(r), x[r])
+		}
+		for j := range nv {
+			a.op("VMOVUPS %s, Y%d", at(j), weights[0])
+			for r := range rows {
+				a.vpdpbusd(x[r], weights[0], acc(r, j))
 			}
 		}
 	}
@@ -280,32 +363,42 @@ func spanTile(a *asm, rows int) {
 	a.op("ADDQ $1024, BX")
 	a.op("DECQ CX")
 	a.op("JNE block")
-	for j := range 2 {
-		a.op("VMOVUPS %d(R9), Z%d", 64*j, zWeight+j)
+	if v.n == 8 {
+		a.op("VPBROADCASTD first+%d(FP), Y%d", a.offset["first"], mask)
 	}
-	scaled := func(r, j int) int {
-		sum, old := acc(r, j), zX+(2*r+j)%(spare-2)
-		a.op("VCVTDQ2PS Z%d, Z%d", sum, sum)
-		a.op("VMULPS Z%d, Z%d, Z%d", zWeight+j, sum, sum)
-		a.op("VMOVUPS.Z %d(DI), K2, Z%d", 128*r+64*j, old)
-		a.op("VFMADD231PS.BCST %d(R8), Z%d, Z%d", spanAct*r+spanScale, sum, old)
-		return old
+	// each calls f with the register of every sum, scaled and added to the old one
+	each := func(f func(r, j, z int)) {
+		for r := range rows {
+			at := spanAct*r + spanScale
+			if v.n == 8 {
+				a.op("VBROADCASTSS %d(R8), Y%d", at, scale)
+			}
+			for j := range nv {
+				sum, to, from := v.r(acc(r, j)), old[acc(r, j)%len(old)], 128*r+v.bytes()*j
+				a.op("VCVTDQ2PS %s, %s", sum, sum)
+				a.op("VMULPS %d(R9), %s, %s", v.bytes()*j, sum, sum)
+				if v.n == 16 {
+					a.op("VMOVUPS.Z %d(DI), K2, Z%d", from, to)
+					a.op("VFMADD231PS.BCST %d(R8), %s, Z%d", at, sum, to)
+				} else {
+					a.op("VMASKMOVPS %d(DI), Y%d, Y%d", from, mask, to)
+					a.op("VFMADD231PS Y%d, %s, Y%d", scale, sum, to)
+				}
+				f(r, j, to)
+			}
+		}
 	}
 	a.op("TESTQ AX, AX")
 	a.op("JNE last")
-	for r := range rows {
-		for j := range 2 {
-			a.op("VMOVUPS Z%d, %d(DI)", scaled(r, j), 128*r+64*j)
-		}
-	}
+	each(func(r, j, z int) { a.op("VMOVUPS %s, %d(DI)", v.r(z), 128*r+v.bytes()*j) })
 	a.label("next")
 	a.op("ADDQ $%d, R8", spanAct*rows)
 	a.op("ADDQ $%d, DI", 128*rows)
 	a.op("DECQ DX")
 	a.op("JNE tile")
 	a.ret()
-	a.label("soon") // two rows of dst
-	for range 2 {
+	a.label("soon") // rows of dst
+	for range (rows + 7) / 8 {
 		a.bytes([]byte{0x0f, 0x0d, 0x08}, "PREFETCHW (AX)")
 		a.bytes([]byte{0x0f, 0x0d, 0x48, 0x40}, "PREFETCHW 64(AX)")
 		a.op("ADDQ ldd+%d(FP), AX", a.offset["ldd"])
@@ -315,82 +408,104 @@ func spanTile(a *asm, rows int) {
 	a.load("bias", "AX")
 	a.load("dst", "SI")
 	a.load("ldd", "BX")
-	for j := range 2 {
-		a.op("VMOVUPS %d(AX), Z%d", 64*j, zX+spare-2+j)
-	}
-	for r := range rows {
-		for j := range 2 {
-			sum := scaled(r, j)
-			a.op("VADDPS Z%d, Z%d, Z%d", zX+spare-2+j, sum, sum)
-			a.op("VMOVUPS Z%d, %d(SI)", sum, 64*j)
+	each(func(r, j, z int) {
+		a.op("VADDPS %d(AX), %s, %s", v.bytes()*j, v.r(z), v.r(z))
+		a.op("VMOVUPS %s, %d(SI)", v.r(z), v.bytes()*j)
+		if j == nv-1 {
+			a.op("ADDQ BX, SI")
 		}
-		a.op("ADDQ BX, SI")
-	}
+	})
 	a.op("MOVQ SI, dst+%d(FP)", a.offset["dst"])
 	a.op("MOVQ SI, AX")
 	a.op("JMP next")
 }
 
 // spanRow rounds a span of one row of x.
-func spanRow(a *asm) {
-	a.fn("spanRow", "rounds 64·steps elements to a record of int8 with the scale max|x|/127 and "+
-		"-128 times their sum. A scale is at least 1e-30/127, and not finite if an element is not.",
-		"dst *byte, x *float32, steps int")
+func spanRow(a *asm, v isa) {
+	a.fn("spanRow"+v.name, "rounds 64·steps elements to a record of int8 with the scale "+
+		"max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an "+
+		"element is not.", "dst *byte, x *float32, steps int")
 	a.load("dst", "DI")
-	spanMost(a)
+	spanMost(a, v)
 	a.op("VMOVSS X0, %d(DI)", spanScale)
 	a.op("MOVQ DI, R8")
-	a.op("VPXORD Z6, Z6, Z6")
-	spanBytes(a, 64, func(z int) { a.op("VPADDD Z%d, Z6, Z6", z) })
-	a.op("VEXTRACTI64X4 $1, Z6, Y7")
-	a.op("VPADDD Y7, Y6, Y6")
-	a.fold("VEXTRACTI128", "VPADDD", 6, 7)
+	a.op("VPXOR X6, X6, X6")
+	spanBytes(a, v, 64, func(z int) { a.op("VPADDD %s, %s, %s", v.r(z), v.r(6), v.r(6)) })
+	foldAll(a, v, "VPADDD", 6, 7)
 	a.op("VMOVD X6, AX")
 	a.op("IMULL $-128, AX")
 	a.op("MOVL AX, %d(R8)", spanOffset)
 	a.ret()
 }
 
-// spanMost leaves a span's scale max|x|/127 in X0 and 127/max|x| in every lane of Z2, SI at x and
-// CX its steps of 64.
-func spanMost(a *asm) {
+// foldAll applies op to all lanes of register x and leaves the result in every lane of Xx. It
+// overwrites t.
+func foldAll(a *asm, v isa, op string, x, t int) {
+	if v.n == 16 {
+		a.op("VEXTRACTI64X4 $1, Z%d, Y%d", x, t)
+		a.op("%s Y%d, Y%d, Y%d", op, t, x, x)
+	}
+	a.fold("VEXTRACTI128", op, x, t)
+}
+
+// spanMost leaves a span's scale max|x|/127 in X0 and 127/max|x| in every lane of register 2, SI at
+// x and CX its steps of 64.
+func spanMost(a *asm, v isa) {
 	a.load("x", "SI")
 	a.load("steps", "CX")
-	a.constant(avx512, 0x7fffffff, 20)
-	a.constant(avx512, math.Float32bits(1e-30), 0)
+	const abs = 15
+	a.constant(v, 0x7fffffff, abs)
+	a.constant(v, math.Float32bits(1e-30), 0)
 	a.label("most")
-	for i := range 4 {
-		a.op("VPANDD %d(SI), Z20, Z%d", 64*i, 1+i)
-		a.op("VPMAXUD Z%d, Z0, Z0", 1+i)
+	for i := range 64 / v.n {
+		t := 1 + i%4
+		a.op("%s %d(SI), %s, %s", v.bitwise("VPAND"), v.bytes()*i, v.r(abs), v.r(t))
+		a.op("VPMAXUD %s, %s, %s", v.r(t), v.r(0), v.r(0))
 	}
 	a.op("ADDQ $256, SI")
 	a.op("DECQ CX")
 	a.op("JNE most")
-	a.op("VEXTRACTI64X4 $1, Z0, Y1")
-	a.op("VPMAXUD Y1, Y0, Y0")
-	a.fold("VEXTRACTI128", "VPMAXUD", 0, 1)
+	foldAll(a, v, "VPMAXUD", 0, 1)
 	a.op("MOVL $0x%08x, AX", math.Float32bits(127))
 	a.op("VMOVD AX, X1")
 	a.op("VDIVSS X0, X1, X2") // 127/max
 	a.op("VDIVSS X1, X0, X0") // max/127
-	a.op("VBROADCASTSS X2, Z2")
+	a.op("VBROADCASTSS X2, %s", v.r(2))
 	a.load("x", "SI")
 	a.load("steps", "CX")
 }
 
 // spanBytes rounds steps of 64 elements after spanMost; the bytes of each go step bytes further.
-// each is called for a register with 16 rounded elements.
-func spanBytes(a *asm, step int, each func(z int)) {
+// each is called for a register with a vector of rounded elements.
+func spanBytes(a *asm, v isa, step int, each func(z int)) {
 	a.label("round")
-	for i := range 4 {
-		z := 7 + i
-		a.op("VMULPS %d(SI), Z2, Z%d", 64*i, z)
-		a.op("VCVTPS2DQ Z%d, Z%d", z, z)
-		a.op("VPMOVDB Z%d, %d(DI)", z, 16*i)
+	for i := range 64 / v.n {
+		z := 7 + i%4
+		a.op("VMULPS %d(SI), %s, %s", v.bytes()*i, v.r(2), v.r(z))
+		a.op("VCVTPS2DQ %s, %s", v.r(z), v.r(z))
 		each(z)
+		switch {
+		case v.n == 16:
+			a.op("VPMOVDB Z%d, %d(DI)", z, 16*i)
+		case i%4 == 3:
+			packBytes(a, 7, 11, 8*(i-3))
+		}
 	}
 	a.op("ADDQ $256, SI")
 	a.op("ADDQ $%d, DI", step)
 	a.op("DECQ CX")
 	a.op("JNE round")
+}
+
+// packBytes stores the integers of four vectors of 256 bits, from register z on, as bytes at offset
+// to from DI. It overwrites them and t.
+func packBytes(a *asm, z, t, to int) {
+	a.op("VPACKSSDW Y%d, Y%d, Y%d", z+1, z, z) // lanes 0a 1a 0b 1b
+	a.op("VPACKSSDW Y%d, Y%d, Y%d", z+3, z+2, z+2)
+	a.op("VPACKSSWB Y%d, Y%d, Y%d", z+2, z, z) // fours of bytes: 0a 1a 2a 3a 0b 1b 2b 3b
+	a.op("VEXTRACTI128 $1, Y%d, X%d", z, t)
+	a.op("VPUNPCKLDQ X%d, X%d, X%d", t, z, z+1) // 0a 0b 1a 1b
+	a.op("VPUNPCKHDQ X%d, X%d, X%d", t, z, z+2)
+	a.op("VMOVDQU X%d, %d(DI)", z+1, to)
+	a.op("VMOVDQU X%d, %d(DI)", z+2, to+16)
 }
