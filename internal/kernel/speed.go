@@ -45,6 +45,9 @@ var speedFormats = []Format{F32, F16, BF16, BF16Dot, Q8, Q4, Q4M, IQ4, Q12}
 
 const (
 	speedN, speedK = 2048, 2048
+	// speedQueries is about as many as a vision tower has: fewer take longer to prepare than to
+	// multiply.
+	speedQueries = 1024
 	// speedMemory is the size of the weight for one row, and speedTime the minimum duration of a
 	// measurement, which is made speedTries times.
 	speedMemory = 96 << 20
@@ -79,9 +82,9 @@ func MeasureSpeed(p *Pool) *Speed {
 	for i := range x {
 		x[i] = float32(i%251)/125 - 1
 	}
-	n, size := speedN, speedMemory
+	n, size, t := speedN, speedMemory, speedQueries
 	if choice() == implGo {
-		n, size = n/32, size/16
+		n, size, t = n/32, size/16, t/8
 	}
 	for _, f := range speedFormats {
 		for _, rows := range speedRows {
@@ -104,11 +107,11 @@ func MeasureSpeed(p *Pool) *Speed {
 			})
 		}
 	}
-	const t, heads, dim = 256, 8, 64
+	const heads, dim = 8, 64
 	a := &Attention{Heads: heads, KVHeads: heads, HeadDim: dim, Tq: t, Tk: t, Scale: 0.125,
 		Q: x[:t*heads*dim], K: x[:t*heads*dim], V: x[:t*heads*dim], Out: dst[:t*heads*dim]}
 	for a.Rounding = range roundings {
-		s.Attention[a.Rounding] = 4 * t * t * heads * dim / measure(p, func() { Attend(p, a) })
+		s.Attention[a.Rounding] = float64(4*t*t*heads*dim) / measure(p, func() { Attend(p, a) })
 	}
 	half := len(x) / 2
 	s.Elements = float64(half) / measure(p, func() {
