@@ -608,7 +608,7 @@ func (l *machineLimits) sample() {
 
 // limitOf estimates a limit of the machine from samples: nearly the best one, because other
 // processes can only slow a sample down.
-func limitOf(samples []float64) float64 { return round2(stats.Interpolated(samples, 0.98)) }
+func limitOf(samples []float64) float64 { return round(stats.Interpolated(samples, 0.98)) }
 
 // sampleDot samples only the 8-bit peak.
 func (l *machineLimits) sampleDot() {

@@ -219,12 +219,9 @@ func (c *kernelCell) compareLimits(peak float64) {
 		least = append(least, seconds/c.leastSeconds(1, read, peak))
 		reached = append(reached, seconds*1e9*c.rates[i]/c.ops(c.M))
 	}
-	c.Least, c.Reached = round2(stats.Median(least)), stats.Median(reached)
-	if c.Reached >= 0.01 { // a smaller share would round to 0, as if it had not been measured
-		c.Reached = round2(c.Reached)
-	}
+	c.Least, c.Reached = round(stats.Median(least)), round(stats.Median(reached))
 	if c.Over = 1; c.M > 1 {
-		c.Over = round2(stats.Median(c.over))
+		c.Over = round(stats.Median(c.over))
 	}
 }
 
@@ -517,24 +514,24 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 		c.Peak = limit
 		if c.M == 1 { // GB/s of the weight
 			w := kernel.Matrix{Format: c.format, N: c.N, K: c.K}
-			unit, c.Peak = float64(w.Bytes())/c.ops(1), round2(stats.Median(c.reads))
+			unit, c.Peak = float64(w.Bytes())/c.ops(1), round(stats.Median(c.reads))
 		}
 		if b.o.overOne {
 			c.compareLimits(limit)
 		}
-		c.Rate = round2(unit * stats.Median(c.rates))
-		c.Micro = round2(unit * stats.Median(c.micro))
-		c.Best, c.Rounds = round2(unit*stats.Interpolated(c.rates, 0.9)), len(c.rates)
+		c.Rate = round(unit * stats.Median(c.rates))
+		c.Micro = round(unit * stats.Median(c.micro))
+		c.Best, c.Rounds = round(unit*stats.Interpolated(c.rates, 0.9)), len(c.rates)
 		quiet := 0
 		for _, v := range c.limits {
 			if v >= quietShare*limit {
 				quiet++
 			}
 		}
-		c.Quiet = round2(float64(quiet) / float64(len(c.limits)))
-		c.CPU = round2(c.used / c.took / float64(c.Threads))
+		c.Quiet = round(float64(quiet) / float64(len(c.limits)))
+		c.CPU = round(c.used / c.took / float64(c.Threads))
 		if len(c.against) > 0 {
-			c.Against = round2(stats.Median(c.against))
+			c.Against = round(stats.Median(c.against))
 		}
 		out.Kernels = append(out.Kernels, c.kernelJSON)
 	}
@@ -675,6 +672,3 @@ func randomRow(dst []byte, f kernel.Format, seed uint64) {
 		binary.LittleEndian.PutUint64(dst[i:], r.Uint64()&keep|set)
 	}
 }
-
-// round2 keeps two digits after the point.
-func round2(v float64) float64 { return math.Round(100*v) / 100 }
