@@ -78,8 +78,8 @@ type attnJob struct {
 // attnScratch is the scratch memory of a task.
 type attnScratch struct {
 	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last, words []float32
-	// With quads: the scales of the queries, those of a block's keys, and a mean of keys, which
-	// changes all scores of a query alike.
+	// With quads: the scales of the queries and of a block's keys, and what is subtracted from each
+	// key, which changes all scores of a query by the same amount.
 	queryScales, keyScales, mean []float32
 	keys, lasts                  []int32
 }

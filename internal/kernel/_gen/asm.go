@@ -75,6 +75,22 @@ var (
 func (s isa) bytes() int     { return 4 * s.n }
 func (s isa) r(i int) string { return fmt.Sprintf("%s%d", s.v, i) }
 
+// vnni ends the names of kernels that multiply bytes.
+func (s isa) vnni() string {
+	if s.n == 8 {
+		return "AVXVNNI"
+	}
+	return s.name
+}
+
+// bitwise is the name of an operation on whole registers.
+func (s isa) bitwise(op string) string {
+	if s.n == 16 {
+		return op + "D"
+	}
+	return op
+}
+
 // zero returns the instruction that clears register i.
 func (s isa) zero(i int) string {
 	if s.n == 16 {
@@ -99,6 +115,16 @@ func (a *asm) fold(extract, op string, x, t int) {
 		a.op("VPSHUFD $%s, X%d, X%d", order, x, t)
 		a.op("%s X%d, X%d, X%d", op, t, x, x)
 	}
+}
+
+// foldAll applies op to all lanes of register x and leaves the result in every lane of Xx. It
+// overwrites t.
+func foldAll(a *asm, v isa, op string, x, t int) {
+	if v.n == 16 {
+		a.op("VEXTRACTI64X4 $1, Z%d, Y%d", x, t)
+		a.op("%s Y%d, Y%d, Y%d", op, t, x, x)
+	}
+	a.fold("VEXTRACTI128", op, x, t)
 }
 
 // evex emits an unmasked 512-bit instruction of map 0F38 that the assembler lacks. prefix is 1 for
@@ -139,11 +165,11 @@ func (a *asm) vcvtne2ps2bf16(low, high, dst int) {
 	a.evex(3, 0x72, dst, high, low, fmt.Sprintf("VCVTNE2PS2BF16 Z%d, Z%d, Z%d", low, high, dst))
 }
 
-// vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc,
-// 256 bits wide, in the AVX-VNNI encoding. The assembler has only the one of AVX-512.
-func (a *asm) vpdpbusd(x, w, acc int) {
-	if a.wideVNNI {
-		a.op("VPDPBUSD Y%d, Y%d, Y%d", x, w, acc)
+// vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc.
+// 256 bits have the encoding of AVX-VNNI, which the assembler lacks.
+func (a *asm) vpdpbusd(v isa, x, w, acc int) {
+	if v.n == 16 || a.wideVNNI {
+		a.op("VPDPBUSD %s, %s, %s", v.r(x), v.r(w), v.r(acc))
 		return
 	}
 	bytes := [5]int{

@@ -52,7 +52,7 @@ func attention(a *asm) {
 	}
 }
 
-// elements are what the four bytes of an element along k are.
+// elements says what an element along k, which has four bytes, consists of.
 type elements int
 
 const (
@@ -72,9 +72,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		name, doc = "attnQuads", " Elements of A are quads of signed bytes, those of B of "+
 			"unsigned ones, and C is int32. After the last quad, each row of A has what its sums "+
 			"begin with. add must be 0 (VNNI)."
-		if v.n == 8 {
-			suffix = "AVXVNNI"
-		}
+		suffix = v.vnni()
 	}
 	s.open(fmt.Sprintf("%s%d%s", name, w, suffix),
 		fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
@@ -165,11 +163,7 @@ func (s *source) tile(v isa, w int, e elements) {
 				case tilePairs:
 					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
 				case tileQuads:
-					if v.n == 16 {
-						s.f("VPDPBUSD %s, %s, %s", v.r(r%2), b(j), acc(r, j))
-					} else {
-						s.vpdpbusd(r%2, 2+j, 2+nv+r*nv+j)
-					}
+					s.vpdpbusd(v, r%2, 2+j, 2+nv+r*nv+j)
 				}
 			}
 		}
@@ -235,15 +229,10 @@ func (s *source) quadRows(v isa) {
 	s.f("MOVQ R13, AX") // tailMask overwrites R13
 	s.tailMask(v, mask)
 	s.f("MOVQ AX, R13")
-	constant := func(from string, to int) {
-		s.f("MOVL %s, AX", from)
-		s.f("VMOVD AX, X%d", to)
-		s.f("VPBROADCASTD X%d, %s", to, r(to))
-	}
-	constant(s.arg("flip"), flip)
-	constant("$0x7fffffff", sign)
-	constant(fmt.Sprintf("$0x%08x", math.Float32bits(0x1p-100)), least) // for a finite inverse
-	constant(fmt.Sprintf("$0x%08x", math.Float32bits(127)), most)
+	s.f("VBROADCASTSS %s, X%d", s.arg("flip"), flip)
+	s.asm.constant(v, 0x7fffffff, sign)
+	s.asm.constant(v, math.Float32bits(0x1p-100), least) // so that the inverse is finite
+	s.asm.constant(v, math.Float32bits(127), most)
 	s.f("VBROADCASTSS %s, %s", s.arg("f"), r(factor))
 	s.f("VDIVSS X%d, X%d, X%d", most, factor, factor)
 	s.zero(v, zero)
@@ -292,19 +281,18 @@ func (s *source) quadRows(v isa) {
 		s.f("VMULPS %s, %s, %s", r(inverse), r(x), r(x))
 		s.f("VCVTPS2DQ %s, %s", r(x), r(x))
 		s.f("VPADDD %s, %s, %s", r(x), r(sum), r(sum))
+		store := "VMOVDQU"
 		if v.n == 16 {
-			s.f("VPXORD %s, %s, %s", r(flip), r(x), r(x))
 			s.f("VPMOVDB %s, X%d", r(x), x)
-			s.f("VMOVDQU X%d, (AX)", x)
-			s.f("ADDQ $16, AX")
-			return
+		} else {
+			store = "VMOVQ"
+			s.f("VEXTRACTI128 $1, %s, X%d", r(x), y)
+			s.f("VPACKSSDW X%d, X%d, X%d", y, x, x)
+			s.f("VPACKSSWB X%d, X%d, X%d", x, x, x)
 		}
-		s.f("VEXTRACTI128 $1, %s, X%d", r(x), y)
-		s.f("VPACKSSDW X%d, X%d, X%d", y, x, x)
-		s.f("VPACKSSWB X%d, X%d, X%d", x, x, x)
 		s.f("VPXOR X%d, X%d, X%d", flip, x, x)
-		s.f("VMOVQ X%d, (AX)", x)
-		s.f("ADDQ $8, AX")
+		s.f("%s X%d, (AX)", store, x)
+		s.f("ADDQ $%d, AX", v.n)
 	}
 	pass(bytes, bytes)
 	s.reduce(v, "VPADDD", sum, x)
@@ -328,9 +316,7 @@ func (s *source) scaleMax(v isa) {
 	s.load("scales", "DI")
 	s.load("n", "CX")
 	s.f("VBROADCASTSS %s, %s", s.arg("f"), v.r(0))
-	s.f("MOVL $0xff800000, AX")
-	s.f("VMOVD AX, X1")
-	s.f("VPBROADCASTD X1, %s", v.r(1))
+	s.asm.constant(v, 0xff800000, 1) // -Inf
 	s.loop(v, []string{"SI", "DI"}, func() {
 		s.f("VCVTDQ2PS (SI), %s", v.r(2))
 		s.f("VMULPS (DI), %s, %s", v.r(0), v.r(3))

@@ -69,7 +69,7 @@ func pairs(a *asm, name string, s isa, rows int) {
 			a.op("ADDQ R11, DI")
 		}
 	}
-	and := map[int]string{16: "VPANDD", 8: "VPAND"}[s.n]
+	and := s.bitwise("VPAND")
 	a.label("loop")
 	for pair := range 4 {
 		w := func(j int) string { return fmt.Sprintf("%d(BX)", pair*pairsRow+j*s.bytes()) }

@@ -75,7 +75,7 @@ func peak(a *asm) {
 	a.label("loop")
 	for range 2 {
 		for i := range chains {
-			a.vpdpbusd(chains, chains+1, i)
+			a.vpdpbusd(avx2, chains, chains+1, i)
 		}
 	}
 	a.op("SUBQ $2, CX")

@@ -530,7 +530,7 @@ func dot8(a *asm, rows int) {
 					from = w
 					a.op("VMOVDQU %d(BX), Y%d", 64+128*g+32*j, w)
 				}
-				a.vpdpbusd(w+2, from, m.nv*r+j)
+				a.vpdpbusd(avx2, w+2, from, m.nv*r+j)
 			}
 		}
 		m.prefetchOwn(a, g)
@@ -564,7 +564,7 @@ func dot4(a *asm, q nibbles, rows int) {
 			for r := range rows {
 				a.op("VPBROADCASTD %s, Y%d", at(r, 8*pair+4*half), w+m.nv)
 				for j := range m.nv {
-					a.vpdpbusd(w+m.nv, w+j, m.nv*r+j)
+					a.vpdpbusd(avx2, w+m.nv, w+j, m.nv*r+j)
 				}
 			}
 		}
@@ -754,11 +754,7 @@ func quantizeRow(a *asm, s isa) {
 	a.op("MOVL $-127, AX")
 	a.op("VMOVD AX, X15")
 	a.op("VPBROADCASTD X15, %s", s.r(11))
-	nv := 32 / s.n
-	and := "VPAND"
-	if s.n == 16 {
-		and = "VPANDD"
-	}
+	nv, and := s.vectors(), s.bitwise("VPAND")
 	a.label("loop")
 	for j := range nv {
 		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
@@ -768,11 +764,7 @@ func quantizeRow(a *asm, s isa) {
 		}
 	}
 	a.op("VPMAXSD %s, %s, %s", least, s.r(4), s.r(4))
-	if s.n == 16 {
-		a.op("VEXTRACTI64X4 $1, Z4, Y5")
-		a.op("VPMAXSD Y5, Y4, Y4")
-	}
-	a.fold("VEXTRACTI128", "VPMAXSD", 4, 5)
+	foldAll(a, s, "VPMAXSD", 4, 5)
 	a.op("VDIVSS X14, X4, X5") // scale = max/127
 	a.op("VMOVSS X5, %d(DI)", aScale)
 	a.op("VDIVSS X4, X14, X5") // 127/max
@@ -786,15 +778,13 @@ func quantizeRow(a *asm, s isa) {
 		a.op("VPMOVDB Z0, (DI)")
 		a.op("VPMOVDB Z1, 16(DI)")
 		a.op("VPADDD Z1, Z0, Z0")
-		a.op("VEXTRACTI64X4 $1, Z0, Y1")
-		a.op("VPADDD Y1, Y0, Y0")
 	} else {
 		a.op("VPADDD Y1, Y0, Y6")
 		a.op("VPADDD Y3, Y2, Y7")
 		packBytes(a, 0, 8, 0)
 		a.op("VPADDD Y7, Y6, Y0")
 	}
-	a.fold("VEXTRACTI128", "VPADDD", 0, 1)
+	foldAll(a, s, "VPADDD", 0, 1)
 	a.op("VMOVD X0, AX")
 	a.op("TESTQ R8, R8")
 	a.op("JEQ sum")
@@ -825,7 +815,7 @@ func quantizeWeights(a *asm, s isa, format string) {
 	a.load("v", "SI")
 	a.load("blocks", "CX")
 	nv := 32 / s.n
-	and := map[int]string{16: "VPANDD", 8: "VPAND"}[s.n]
+	and := s.bitwise("VPAND")
 	broadcast := func(bits uint32, reg int) {
 		a.op("MOVL $0x%08x, AX", bits)
 		a.op("VMOVD AX, X%d", reg)

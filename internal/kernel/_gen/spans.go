@@ -38,8 +38,8 @@ func spans(a *asm) {
 	}
 }
 
-// spanRows is the most rows of a tile. Integer accumulators of 12 rows and 32 columns take 24 of 32
-// registers of 512 bits, those of 3 rows 12 of 16 of 256 bits.
+// spanRows is the most rows of a tile. The integer accumulators of 12 rows and 32 columns take 24
+// of the 32 registers of 512 bits; those of 3 rows take 12 of the 16 registers of 256 bits.
 func spanRows(v isa) int { return map[int]int{16: 12, 8: 3}[v.n] }
 
 func byteUnpackers(v isa) []byteUnpacker {
@@ -64,8 +64,8 @@ type byteUnpacker struct {
 	part func(a *asm, b, i, h int, at func(h, group int) int)
 }
 
-// unpackRegisters are those of vectors that unpacking keeps: ratio and shift for each vector of
-// columns, with 256 bits for the one at hand.
+// unpackRegisters are the numbers of the registers that unpacking keeps. With 512 bits each vector
+// of columns has a ratio and a shift of its own.
 type unpackRegisters struct{ ratio, shift, mask, upper int }
 
 func (u byteUnpacker) registers(h int) unpackRegisters {
@@ -84,14 +84,6 @@ func (u byteUnpacker) constants(a *asm) {
 
 // vectors is the number of vectors of 32 columns.
 func (v isa) vectors() int { return 32 / v.n }
-
-// bitwise is the name of an operation on whole registers.
-func (v isa) bitwise(op string) string {
-	if v.n == 16 {
-		return op + "D"
-	}
-	return op
-}
 
 // paramAt is the offset of the ratios of vector h in a block's parameters, 64 bytes before the
 // offsets.
@@ -272,11 +264,8 @@ func spanUnpack(a *asm, u byteUnpacker) {
 
 // spanTile multiplies tiles of the same number of rows with an unpacked span of a strip.
 func spanTile(a *asm, v isa, rows int) {
-	name := v.name
-	if v.n == 8 {
-		name = "AVXVNNI"
-	}
-	a.fn(fmt.Sprintf("spanTile%d%s", rows, name), fmt.Sprintf("is a spanTile of %d rows.", rows),
+	a.fn(fmt.Sprintf("spanTile%d%s", rows, v.vnni()),
+		fmt.Sprintf("is a spanTile of %d rows.", rows),
 		"c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, "+
 			"next uintptr, end uintptr, dst *float32, ldd int, bias *float32")
 	nv := v.vectors()
@@ -344,7 +333,7 @@ func spanTile(a *asm, v isa, rows int) {
 				from := x[r%len(x)]
 				a.op("VPBROADCASTD %s, Z%d", row(r), from)
 				for j := range nv {
-					a.op("VPDPBUSD Z%d, Z%d, Z%d", from, weights[j], acc(r, j))
+					a.vpdpbusd(v, from, weights[j], acc(r, j))
 				}
 			}
 			continue
@@ -355,7 +344,7 @@ func spanTile(a *asm, v isa, rows int) {
 		for j := range nv {
 			a.op("VMOVUPS %s, Y%d", at(j), weights[0])
 			for r := range rows {
-				a.vpdpbusd(x[r], weights[0], acc(r, j))
+				a.vpdpbusd(v, x[r], weights[0], acc(r, j))
 			}
 		}
 	}
@@ -436,16 +425,6 @@ func spanRow(a *asm, v isa) {
 	a.op("IMULL $-128, AX")
 	a.op("MOVL AX, %d(R8)", spanOffset)
 	a.ret()
-}
-
-// foldAll applies op to all lanes of register x and leaves the result in every lane of Xx. It
-// overwrites t.
-func foldAll(a *asm, v isa, op string, x, t int) {
-	if v.n == 16 {
-		a.op("VEXTRACTI64X4 $1, Z%d, Y%d", x, t)
-		a.op("%s Y%d, Y%d, Y%d", op, t, x, x)
-	}
-	a.fold("VEXTRACTI128", op, x, t)
 }
 
 // spanMost leaves a span's scale max|x|/127 in X0 and 127/max|x| in every lane of register 2, SI at
