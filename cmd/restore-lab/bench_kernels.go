@@ -79,7 +79,7 @@ weights are in no cache.`,
   restore-lab bench kernels --kernel q4 --m 124,636 --threads 2 --json
   restore-lab bench kernels --kernel q4,q8 --m 1,2,4,8,16,32 --size 4096x4096 --threads 2
   restore-lab bench kernels --kernel q4m --against q4 --m 1,124,636
-  KERNEL=avx2 restore-lab bench kernels --kernel q8,q4 --m 124,636 --against rows`,
+  restore-lab bench kernels --kernel q8,q4 --m 1,2 --against turns`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
@@ -94,7 +94,7 @@ weights are in no cache.`,
 	cli.Within(fs, 1, cli.MaxThreads, "threads")
 	cli.Above(fs, 0, math.Inf(1), "limit")
 	fs.StringVar(&o.against, "against", "",
-		"compare with this `plan`, rows, blocks or turns, or with weights of this type")
+		"compare with this `plan`, rows or turns, or with weights of this type")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {

@@ -177,7 +177,7 @@ func TestBenchKernelsUsage(t *testing.T) {
 		"--size 4096x99999999": "--size: got",
 		"--threads 0":          "--threads: out of range, got 0, want 1 to 1024",
 		"--limit 0s":           "--limit: out of range, got 0s",
-		"--against tall":       `--against: kernel: plan "tall": unknown, want rows|blocks|turns`,
+		"--against tall":       `--against: kernel: plan "tall": unknown, want rows|turns`,
 	} {
 		r := commandLine(append([]string{"bench", "kernels"}, strings.Fields(flags)...)...)
 		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {

@@ -65,7 +65,7 @@ func TestPlansAreKept(t *testing.T) {
 		return load(kernels, format)
 	}
 	_, save := planFile(dir)
-	for kernels, plan := range map[string]string{"avx2": "rows", "avx512+vnni": "blocks"} {
+	for kernels, plan := range map[string]string{"avx2": "rows", "avx512+vnni": "turns"} {
 		trial := kernel.PlanTrial{
 			Kernels: kernels, Format: "Q8", Plan: plan, Ratios: map[string]float64{"rows": 1},
 		}

@@ -23,13 +23,11 @@ func NewVersion(a *App) *cobra.Command {
 		Short: "Print the version, and which kernels are in use",
 		Long: "Print the version and which kernels are in use. " +
 			"KERNEL=go|avx2|avxvnni|avx512|amx in the environment chooses others.\n" +
-			"Products of many rows have several plans, with the same results. The first use of " +
-			"a weight type measures the plans (40 milliseconds of one thread on a quiet " +
-			"machine) and stores the choice in the user's cache folder. " +
-			"With AVX-512 and VNNI, one or two rows have plans too: the first answers of a " +
-			"model measure them. " +
-			"KERNEL_PLAN=rows|blocks|turns in the environment sets one, and products " +
-			"that do not have it use rows.",
+			"With AVX-512 and VNNI, products of one or two rows have two plans, with the same " +
+			"results. The first answers of a model measure them, and the choice is stored in " +
+			"the user's cache folder. " +
+			"KERNEL_PLAN=rows|turns in the environment sets one, and products that do not have " +
+			"it use rows.",
 		Args: NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := writeVersion(a); err != nil || !plans {
@@ -46,7 +44,11 @@ func NewVersion(a *App) *cobra.Command {
 // writePlans prints each format's plan, and the times of its trial.
 func writePlans(w io.Writer, list []kernel.PlanTrial) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "plans: one for every type of weights, with these kernels")
+		text := "one for every product, with these kernels"
+		if kernel.HasPlan("turns", kernel.Q8, 1) {
+			text = "not measured yet, with these kernels"
+		}
+		_, err := fmt.Fprintln(w, "plans: "+text)
 		return err
 	}
 	var rows [][]string
@@ -57,10 +59,7 @@ func writePlans(w io.Writer, list []kernel.PlanTrial) error {
 			for _, name := range slices.Sorted(maps.Keys(t.Ratios)) {
 				times = append(times, fmt.Sprintf("%s %.2f", name, t.Ratios[name]))
 			}
-			text = "time: " + strings.Join(times, ", ")
-			if t.N > 0 {
-				text += fmt.Sprintf(", weights of %d x %d", t.N, t.K)
-			}
+			text = fmt.Sprintf("time: %s, weights of %d x %d", strings.Join(times, ", "), t.N, t.K)
 		}
 		rows = append(rows, []string{"plan of " + strings.ToLower(t.Format), t.Plan, text})
 	}

@@ -24,7 +24,7 @@ func WorkBytes(f Format, m, k int) int64 {
 	switch f {
 	case Q8, Q4, Q4M, IQ4:
 		if on.spans(f) {
-			return int64(m) * int64((k+spanDepth-1)/spanDepth) * spanAct
+			return int64(m) * int64((k+spanDepth-1)/spanDepth) * int64(on.spanAct(f))
 		}
 		return int64(m) * int64(quantBlocks(k)) * actBlock
 	case BF16Dot:

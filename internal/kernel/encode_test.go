@@ -118,18 +118,19 @@ func TestMemory(t *testing.T) {
 func TestWorkBytes(t *testing.T) {
 	for _, c := range []struct {
 		isa
-		blocks, pairs int64 // of formats with blocks of 32, and of BF16Dot
+		q8, q4, pairs int64 // pairs: of BF16Dot
 	}{
-		{isa{impl: implAVX2}, 3 * 2 * 40, 3 * 40 * 4},
-		{isa{impl: implAVXVNNI, avxVNNI: true}, 3 * 264, 3 * 40 * 4},
-		{isa{impl: implAVX512, vnni: true}, 3 * 264, 3 * 40 * 4},
-		{isa{impl: implAMX, vnni: true, bf16: true}, 34 * 160, 2 * 34 * 64},
+		{isa{impl: implAVX2}, 3 * 516, 3 * 276, 3 * 40 * 4},
+		{isa{impl: implAVX512}, 3 * 516, 3 * 276, 3 * 40 * 4},
+		{isa{impl: implAVXVNNI, avxVNNI: true}, 3 * 264, 3 * 264, 3 * 40 * 4},
+		{isa{impl: implAVX512, vnni: true}, 3 * 264, 3 * 264, 3 * 40 * 4},
+		{isa{impl: implAMX, vnni: true, bf16: true}, 34 * 160, 34 * 160, 2 * 34 * 64},
 	} {
 		if use(t, c.isa); computing() != c.isa {
 			continue
 		}
 		for f, want := range map[Format]int64{
-			F32: 3 * 33 * 4, BF16: 3 * 33 * 4, Q8: c.blocks, Q4: c.blocks, BF16Dot: c.pairs,
+			F32: 3 * 33 * 4, BF16: 3 * 33 * 4, Q8: c.q8, Q4: c.q4, BF16Dot: c.pairs,
 			Q12: 3 * 260,
 		} {
 			if got := WorkBytes(f, 3, 33); got != want {

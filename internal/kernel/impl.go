@@ -28,9 +28,8 @@ var implNames = [...]string{
 type backend struct {
 	isa     // decides between plans
 	on  isa // computes: the same, or Go's in a test of instructions that this CPU or build lacks
-	// trials, by format of the weights
-	few  [formatCount]fewTrial
-	many [formatCount]manyTrial
+	// trials of one or two rows, by format of the weights
+	trials [formatCount]trial
 }
 
 var (
@@ -55,8 +54,7 @@ func newBackend(s isa) *backend {
 		b.on = s
 	}
 	for f := range Format(formatCount) {
-		b.few[f].trial = newTrial(s, f, 1)
-		b.many[f].trial = newTrial(s, f, trialRows)
+		b.trials[f].begin(s, f)
 	}
 	return b
 }

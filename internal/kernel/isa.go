@@ -65,8 +65,9 @@ func (s isa) features() Features {
 	}
 }
 
-// strips reports whether products have planBlocks: x86 without VNNI.
-func (s isa) strips() bool {
+// madd reports whether products of integers are made by multiplications that add pairs, without
+// VNNI.
+func (s isa) madd() bool {
 	return s.impl == implAVX2 || s.level() == implAVX512 && !s.vnni
 }
 
@@ -75,8 +76,19 @@ func (s isa) strips() bool {
 func (s isa) tiled(f Format) bool { return s.impl == implAMX && (f.blocks() || f == BF16Dot) }
 
 // spans reports whether products with weights in f, other than in decoding steps, round x and the
-// weights in spans.
+// weights in spans: on x86.
 func (s isa) spans(f Format) bool {
-	return f.blocks() &&
-		(s.impl == implAMX || s.impl == implAVXVNNI || s.impl == implAVX512 && s.vnni)
+	return f.blocks() && s.impl != implGo && s.impl != implNEON
+}
+
+// spanAct returns the bytes of a rounded row of a span, with its scale and what cancels offsets or
+// stands in for minima.
+func (s isa) spanAct(f Format) int {
+	switch {
+	case !s.madd():
+		return spanDepth + 8
+	case f == Q8 || f == IQ4:
+		return 2*spanDepth + 4
+	}
+	return spanDepth + 20
 }

@@ -58,14 +58,14 @@ func dotLoop(rounds int) {
 
 // nibblePerRound and nibbleLoop are the same for 4 bits.
 func nibblePerRound() int {
-	if computing().strips() {
+	if computing().madd() {
 		return 12 * 32
 	}
 	return dotPerRound()
 }
 
 func nibbleLoop(rounds int) {
-	if computing().strips() {
+	if computing().madd() {
 		nibbleLoopAVX2(rounds)
 	} else {
 		dotLoop(rounds)

@@ -8,42 +8,30 @@ import (
 	"sync/atomic"
 )
 
-// A plan is a way to compute products with 8- and 4-bit weights. All plans for a format give the
-// same bits.
+// A plan is a way to compute products of decoding steps with 8- and 4-bit weights. All plans for a
+// format give the same bits.
 type plan uint8
 
 const (
-	planRows   plan = iota // tiles of as many rows as there are, over all of K
-	planBlocks             // K in blocks whose weights fit the first-level cache
-	planTurns              // for one or two rows: vectors of 256 bits, four panels in turn
+	planRows  plan = iota // tiles of as many rows as there are
+	planTurns             // for one or two rows: vectors of 256 bits, four panels in turn
 )
 
-var planNames = [...]string{
-	planRows: "rows", planBlocks: "blocks", planTurns: "turns",
-}
+var planNames = [...]string{planRows: "rows", planTurns: "turns"}
 
 // turnsRows is the most rows of planTurns.
 const turnsRows = 2
 
-// stripsRows is the fewest rows for planBlocks, by format. With fewer, weights arrive from memory
-// too slowly in blocks, or widening them takes longer than it saves.
-var stripsRows = [...]int{Q8: 48, IQ4: 48, Q4: 24, Q4M: 24}
-
 // Lists of plans. The first is used unless another is faster.
 var (
-	onlyRows     = []plan{planRows}
-	rowsOrTurns  = []plan{planRows, planTurns}
-	rowsOrBlocks = []plan{planRows, planBlocks}
+	onlyRows    = []plan{planRows}
+	rowsOrTurns = []plan{planRows, planTurns}
 )
 
 // plans returns the plans of products of m rows with weights in f.
 func (s isa) plans(f Format, m int) []plan {
-	switch {
-	case !f.blocks():
-	case s.vnni && m <= turnsRows && f != IQ4:
+	if f.blocks() && s.vnni && m <= turnsRows && f != IQ4 {
 		return rowsOrTurns
-	case s.strips() && m >= stripsRows[f]:
-		return rowsOrBlocks
 	}
 	return onlyRows
 }
@@ -87,30 +75,12 @@ func HasPlan(name string, f Format, m int) bool {
 // timing if none takes place.
 func (b *backend) choose(w *Matrix, m int) (plan, timing) {
 	switch {
-	case m > turnsRows && w.N%quantPanel == 0 && w.K > 0: // whole panels
-		return b.chosen(w.Format, m), timing{}
-	case m > turnsRows || len(b.plans(w.Format, m)) < 2:
+	case len(b.plans(w.Format, m)) < 2:
 		return planRows, timing{}
 	case fixedPlan.Load() > 0:
 		return b.fixed(w.Format, m), timing{}
 	}
-	return b.few[w.Format].choose(w, m)
-}
-
-// chosen returns the plan of products of m rows, more than turnsRows, whose weights are whole
-// panels. It may run a trial.
-func (b *backend) chosen(f Format, m int) plan {
-	plans := b.plans(f, m)
-	switch {
-	case len(plans) < 2:
-		return planRows
-	case fixedPlan.Load() > 0:
-		return b.fixed(f, m)
-	}
-	if p := b.many[f].choose(b.on, f); slices.Contains(plans, p) {
-		return p
-	}
-	return planRows
+	return b.trials[w.Format].choose(w, m)
 }
 
 // fixed returns the plan that SetPlan has chosen for products of m rows with weights in f.
@@ -121,27 +91,19 @@ func (b *backend) fixed(f Format, m int) plan {
 	return planRows
 }
 
-// Plans returns the plans of all formats that have several on this machine. It runs trials for
-// formats that no product has used yet, except for one or two rows: these trials need a model's
-// weights, and are left out until they have ended.
+// Plans returns the plans of the formats that have several for one or two rows. Trials need a
+// model's weights; formats whose trial has not ended are left out.
 func Plans() []PlanTrial {
 	b := current.Load()
-	var many, few []PlanTrial
+	var plans []PlanTrial
 	for f := range Format(formatCount) {
-		if t := &b.many[f]; len(t.plans) > 1 {
-			p := b.fixed(f, trialRows)
-			if fixedPlan.Load() == 0 {
-				p = t.choose(b.on, f)
-			}
-			many = append(many, t.shown(p))
-		}
-		if t := &b.few[f]; len(t.plans) > 1 {
-			if p, ok := t.outcome(); fixedPlan.Load() > 0 {
-				few = append(few, t.shown(b.fixed(f, 1)))
-			} else if ok {
-				few = append(few, t.shown(p))
-			}
+		if t := &b.trials[f]; len(t.plans) < 2 {
+			continue
+		} else if fixedPlan.Load() > 0 {
+			plans = append(plans, t.shown(b.fixed(f, 1)))
+		} else if p, ok := t.outcome(); ok {
+			plans = append(plans, t.shown(p))
 		}
 	}
-	return append(many, few...)
+	return plans
 }

@@ -39,12 +39,8 @@ const (
 	actLeast = 1e-30
 )
 
-// Products of many rows round activations in spans of spanDepth with VNNI. A row of a span is a
-// record of spanAct bytes: 256 int8, the float32 scale, and an int32, −128·Σ of the int8.
-const (
-	spanDepth = 256
-	spanAct   = spanDepth + 8
-)
+// spanDepth is how many activations share a scale in products of many rows on x86.
+const spanDepth = 256
 
 // quantBlockSize returns the bytes of one block of a panel.
 func quantBlockSize(f Format) int {
@@ -331,7 +327,6 @@ type quantProduct struct {
 	plan     plan
 	blocks   int
 	acts     []byte // [m][blocks] blocks of actBlock bytes
-	strips   []byte // the same in the layout of planBlocks' strips
 	rows     int    // of x that a task quantises
 	panels   int    // of a task
 	mBlocks  int
@@ -358,7 +353,7 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if b.on == b.isa { // else Go, which has one way
 		t.plan = chosen
 	}
-	p.Run(t.actTasks(), t.runActs)
+	p.Run((m+t.rows-1)/t.rows, t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
 	t.panels = max(1, min(most, panels/(4*p.Threads())))
@@ -397,21 +392,7 @@ const (
 	quantSerialWork = 1 << 18
 )
 
-// actTasks returns the number of tasks of quantize. After them, the activations are ready for the
-// plan.
-func (t *quantProduct) actTasks() int {
-	if t.plan == planBlocks {
-		t.strips = growWork(t.strips, t.m*t.blocks*stripActs)
-		return (t.m + stripRows - 1) / stripRows
-	}
-	return (t.m + t.rows - 1) / t.rows
-}
-
 func (t *quantProduct) quantize(task int) {
-	if t.plan == planBlocks {
-		t.packStrip(task)
-		return
-	}
 	t.quantizeRows(task*t.rows, min(t.m, (task+1)*t.rows))
 }
 
@@ -461,12 +442,6 @@ func (t *quantProduct) task(task int) {
 	f := t.w.Format
 	size := t.blocks * quantBlockSize(f) // of a panel
 	data := t.w.Data[panel*size:]
-	if t.plan == planBlocks {
-		tiles := (t.m + stripRows - 1) / stripRows
-		part := task % t.mBlocks
-		quantStrips(t, data, panel, panels, part*tiles/t.mBlocks, (part+1)*tiles/t.mBlocks)
-		return
-	}
 	if f != IQ4 {
 		quantPanelRows(t, f, data, panel, panels, first, end)
 		return

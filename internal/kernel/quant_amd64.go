@@ -139,10 +139,6 @@ func quantPace(on isa, f Format, blocks int) (ahead, pace int) {
 type quantScratch struct {
 	bias [quantPanel]float32
 	tail [7 * quantPanel]float32 // outputs of the last panel
-	// for planBlocks: a block of K of two strips, where tiles begin, [panels][rows][32] float32
-	wide [2 * stripBlocks * (64 + quantPanel*quantBlock)]byte
-	rows []int
-	sums []byte
 }
 
 var quantScratches = sync.Pool{New: func() any { return new(quantScratch) }}
@@ -160,7 +156,7 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 	whole := min(panels, n/quantPanel-panel)
 	rows := end - first
 	switch {
-	case t.on.strips() && rows > 2 && rows <= partRows && whole > 0:
+	case t.on.madd() && rows > 2 && rows <= partRows && whole > 0:
 		quantParts(t, s, f, data, panel, whole, first, end)
 		data = data[whole*t.blocks*size:]
 		panel, panels = panel+whole, panels-whole

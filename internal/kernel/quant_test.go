@@ -463,7 +463,7 @@ func checkQuantProduct(
 		make([]byte, quantBlocks(k)*actBlock)
 	for i := range m {
 		if spans {
-			spanActs(acts[i*k:(i+1)*k], x[i*k:(i+1)*k])
+			spanActs(acts[i*k:(i+1)*k], x[i*k:(i+1)*k], w.Format)
 			continue
 		}
 		copy(padded, x[i*k:(i+1)*k])
@@ -522,8 +522,16 @@ func forEachRole(t *testing.T, p *Pool, f func(t *testing.T, p *Pool)) {
 // spanLength is the K that shares a scale in a product of many rows.
 const spanLength = 256
 
-// spanActs rounds a row of x as products of many rows do.
-func spanActs(acts []float64, x []float32) {
+// inBytes reports whether spans round x and the weights to int8: on machines that multiply bytes.
+// Others round x to int8 for 4 bits, whose values they keep, and to int16 for Q8.
+func inBytes() bool { return computing().features().VNNI || computing().impl == implAMX }
+
+// spanActs rounds a row of x as products of many rows with weights in f do.
+func spanActs(acts []float64, x []float32, f Format) {
+	highest := float32(127)
+	if !inBytes() && (f == Q8 || f == IQ4) {
+		highest = 127 * 32
+	}
 	for from := 0; from < len(x); from += spanLength {
 		part := x[from:min(len(x), from+spanLength)]
 		most := float32(1e-30)
@@ -531,17 +539,34 @@ func spanActs(acts []float64, x []float32) {
 			most = max(most, float32(math.Abs(float64(v))))
 		}
 		for j, v := range part {
-			acts[from+j] = math.RoundToEven(float64(v*(127/most))) * float64(most/127)
+			acts[from+j] = math.RoundToEven(float64(v*(highest/most))) * float64(most/highest)
 		}
 	}
 }
 
-// spanWeights rounds row o of w as products of many rows do: to the upper byte of q·r + 128, where
-// r is 256 times the ratio of the scales of the block and the span.
+// spanWeights rounds row o of w as products of many rows do. The scale of the span is factor times
+// the largest scale or, with minima, value; r is full times the ratio of the scales of the block
+// and the span. With bytes the result is the upper byte of q·r + 128. Without, it is q·r for 4
+// bits, and q·r / 128 for Q8.
 func spanWeights(row []float32, w *Matrix, o int) {
 	head := func(j, at int) float32 { // binary16 number at of the block of column j
 		block := o/quantPanel*quantBlocks(w.K) + j/quantBlock
 		return Half(binary.LittleEndian.Uint16(w.Data[block*quantBlockSize(w.Format)+2*at:]))
+	}
+	wide, bytes := w.Format == Q8 || w.Format == IQ4, inBytes()
+	factor, full := float32(1), float32(256)
+	switch {
+	case bytes && w.Format == Q4:
+		factor = 1. / 15
+	case bytes && w.Format == Q4M:
+		factor = 1. / 127
+	case bytes:
+	case wide:
+		factor, full = 1./16, 128
+	case w.Format == Q4:
+		factor, full = 1./4095, 1
+	default:
+		factor, full = 1./32767, 1
 	}
 	for from := 0; from < w.K; from += spanLength {
 		end, most := min(w.K, from+spanLength), float32(1e-30)
@@ -555,14 +580,8 @@ func spanWeights(row []float32, w *Matrix, o int) {
 			high := float32(float64(d)*15 + float64(low))
 			most = max(most, float32(math.Abs(float64(low))), float32(math.Abs(float64(high))))
 		}
-		scale := most
-		switch w.Format {
-		case Q4:
-			scale = most * (1. / 15)
-		case Q4M:
-			scale = most * (1. / 127)
-		}
-		per := 256 / scale
+		scale := most * factor
+		per := full / scale
 		for j := from; j < end; j++ {
 			d, low := head(j, o%quantPanel), float32(0)
 			if w.Format == Q4M {
@@ -573,11 +592,17 @@ func spanWeights(row []float32, w *Matrix, o int) {
 				q = int(math.Round((float64(row[j]) - float64(low)) / float64(d)))
 			}
 			r := int(math.RoundToEven(float64(d * per)))
-			if w.Format == Q8 || w.Format == IQ4 {
+			if bytes && wide {
 				r = max(r, -254)
 			}
 			r = q*r + int(math.RoundToEven(float64(low*per)))
-			row[j] = float32((r+128)>>8) * scale
+			switch {
+			case bytes:
+				r = (r + 128) >> 8
+			case wide:
+				r = (r + 64) >> 7
+			}
+			row[j] = float32(r) * scale
 		}
 	}
 }
@@ -631,6 +656,37 @@ func TestQuantPlansAgree(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Ensure that the largest values of every format and of x overflow no sum, whatever the signs.
+func TestQuantLargest(t *testing.T) {
+	r := rand.New(rand.NewPCG(45, 46))
+	forEachRole(t, nil, func(t *testing.T, p *Pool) {
+		for _, f := range []Format{Q8, Q4, Q4M, IQ4} {
+			for _, low := range []byte{0, 0xff} {
+				m, n, k := 7, 64, 600
+				w := &Matrix{Format: f, N: n, K: k}
+				w.Data = bytes.Repeat([]byte{low}, w.Bytes())
+				size, head := quantBlockSize(f), quantHead(f)
+				for b := 0; b < len(w.Data); b += size {
+					for i := 0; i < head; i += 2 { // scales and minima of ±1
+						h := uint16(0x3c00) | uint16(r.IntN(2))<<15
+						binary.LittleEndian.PutUint16(w.Data[b+i:], h)
+					}
+				}
+				x := make([]float32, m*k)
+				for i := range x {
+					x[i] = 127
+					if i/k == 1 || i/k > 1 && r.IntN(2) > 0 {
+						x[i] = -127
+					}
+				}
+				got, bias := make([]float32, m*n), make([]float32, n)
+				MatMul(p, got, x, m, w, bias)
+				checkQuantProduct(t, got, x, m, w, bias, inSpans(p, w))
+			}
+		}
+	})
 }
 
 // BenchmarkQuantMatMul reports the rate of whole products in GOP/s and, for one row, the rate of

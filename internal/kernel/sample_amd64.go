@@ -14,7 +14,7 @@ func microLoop(on isa, step bool, f Format, m int) (loop func(), ops int) {
 	case !step && on.tiled(f):
 		return microTiles(f, m)
 	case !step && on.spans(f):
-		return microSpans(spanKernels(on))
+		return microSpans(spanKernels(on, f), on.spanAct(f))
 	case f.blocks():
 		return microQuant(on, f, m)
 	case f == BF16Dot:
@@ -36,9 +36,6 @@ func microLoop(on isa, step bool, f Format, m int) (loop func(), ops int) {
 }
 
 func microQuant(on isa, f Format, m int) (loop func(), ops int) {
-	if m > turnsRows && current.Load().chosen(f, m) == planBlocks {
-		return microStrips(f)
-	}
 	if f == IQ4 {
 		f = Q8 // the format it is widened to
 	}
@@ -58,29 +55,17 @@ func microQuant(on isa, f Format, m int) (loop func(), ops int) {
 }
 
 // microSpans multiplies a tile of rows with an unpacked span.
-func microSpans(k *spanOps) (loop func(), ops int) {
+func microSpans(k *spanOps, act int) (loop func(), ops int) {
 	rows := len(k.tiles)
 	const calls = microCalls * microDepth / spanDepth
-	w, scales := alignedFloats(quantPanel*spanDepth/4), alignedFloats(quantPanel)
-	x, c := make([]byte, rows*spanAct), alignedFloats(rows*quantPanel)
+	w, scales := alignedFloats(spanBlocks*spanUnit/4), new(spanScratch).scales[:]
+	x, c := make([]byte, rows*act), alignedFloats(rows*quantPanel)
 	return func() {
 		for range calls {
 			k.tiles[rows-1](&c[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), &scales[0],
 				spanBlocks, 1, 0, 0, 0, nil, 0, nil)
 		}
 	}, calls * 2 * rows * quantPanel * spanDepth
-}
-
-func microStrips(f Format) (loop func(), ops int) {
-	const calls = microCalls * microDepth / (stripBlocks * quantBlock)
-	s := stripsOf[f]
-	w, sums := alignedFloats(stripBlocks*s.size/4), make([]float32, stripRows*quantPanel)
-	x := make([]byte, stripRows*stripBlocks*s.acts)
-	return func() {
-		for range calls {
-			s.tiles[stripRows-1](&sums[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), stripBlocks, 0, 0)
-		}
-	}, calls * 2 * stripRows * quantPanel / 2 * stripBlocks * quantBlock
 }
 
 // microTiles multiplies one block of a strip, again and again.

@@ -9,11 +9,15 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel spans"
 
-// The product of many rows with VNNI. x and the weights are rounded to int8 in spans of 256 of K,
-// with a scale for each row and column; a span's sums are exact and added in float32 in ascending
-// order of k, as tiles of AMX do, with the same bits. A block of 32 has a scale of its own in the
-// weight, which costs two instructions or three for every eight that multiply; a span's costs as
-// many for every 64. A row's bits depend neither on the other rows nor on how the work is split.
+// The product of many rows. x and the weights are rounded to integers in spans of 256 of K, with a
+// scale for each row and column; a span's sums are exact and added in float32 in ascending order of
+// k. A block of 32 has a scale of its own in the weight, which costs two instructions or three for
+// every eight that multiply; a span's costs as many for every 64. A row's bits depend neither on
+// the other rows nor on how the work is split.
+//
+// With VNNI both are rounded to int8, as tiles of AMX do, with the same bits. Without, x is rounded
+// to int8 for weights of 4 bits, which stay what they are, with the ratio of a block's scale and
+// the span's in 12 bits; for Q8 and IQ4 both are rounded to int16.
 const (
 	spanBlocks = spanDepth / quantBlock
 	paramBytes = 256 // of spanScales, for 32 of K
@@ -24,22 +28,28 @@ const (
 	spanRowBlock = 640
 	// spanRound rounds, and turns int8 into bytes with 128 added.
 	spanRound = 128 + 128<<8
+	// spanSums is the most sums that a tile has in memory.
+	spanSums = 6 * quantPanel / 2
+	// spanUnit is the most bytes of an unpacked block.
+	spanUnit = 2 * quantPanel * quantBlock
 )
 
 // spanTile adds the products of tiles of rows with an unpacked span of a panel to the accumulators
-// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. If dst is
-// not nil, the sums and the bias go to its rows, ldd floats apart, and c is not written. For every
-// 32 of K it prefetches spanFetch bytes from next on, until end.
+// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. scales are
+// those of the columns, before the parameters of the blocks. If dst is not nil, the sums and the
+// bias go to its rows, ldd floats apart, and c is not written. For every 32 of K it prefetches
+// spanFetch bytes from next on, until end.
 type spanTile = func(c *float32, x, w *byte, scales *float32, blocks, tiles, first int,
 	next, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanOps lists the kernels of one instruction set.
+// spanOps lists the kernels of one instruction set, for some formats.
 type spanOps struct {
 	tiles []spanTile // by number of rows
 	// row rounds a span of one row of x.
 	row func(dst *byte, x *float32, steps int)
-	// scales computes the scales of a panel's columns in a span, and parameters to unpack its
-	// blocks, with round added to every product; unpack unpacks them with spanRound for tiles.
+	// scales computes the scales of a panel's columns in a span, and the parameters of its blocks,
+	// with round added to every product; unpack unpacks the blocks for tiles.
+	round  int
 	scales [formatCount]func(params *byte, scales *float32, w *byte, blocks, round int)
 	unpack [formatCount]func(to, w, params *byte, blocks int)
 }
@@ -50,7 +60,8 @@ var spansAVX512 = spanOps{
 		spanTile6AVX512, spanTile7AVX512, spanTile8AVX512, spanTile9AVX512, spanTile10AVX512,
 		spanTile11AVX512, spanTile12AVX512,
 	},
-	row: spanRowAVX512,
+	row:   spanRowAVX512,
+	round: spanRound,
 	scales: [formatCount]func(*byte, *float32, *byte, int, int){
 		Q8: spanScalesQ8AVX512, Q4: spanScalesQ4AVX512, Q4M: spanScalesQ4MAVX512,
 		IQ4: spanScalesQ8AVX512,
@@ -64,6 +75,7 @@ var spansAVX512 = spanOps{
 var spansAVXVNNI = spanOps{
 	tiles: []spanTile{spanTile1AVXVNNI, spanTile2AVXVNNI, spanTile3AVXVNNI},
 	row:   spanRowAVX2,
+	round: spanRound,
 	scales: [formatCount]func(*byte, *float32, *byte, int, int){
 		Q8: spanScalesQ8AVX2, Q4: spanScalesQ4AVX2, Q4M: spanScalesQ4MAVX2, IQ4: spanScalesQ8AVX2,
 	},
@@ -72,12 +84,80 @@ var spansAVXVNNI = spanOps{
 	},
 }
 
-// spanKernels returns the kernels of a set of instructions that has spans.
-func spanKernels(on isa) *spanOps {
-	if on.impl == implAVXVNNI {
-		return &spansAVXVNNI
+// Without VNNI: for 4 bits, and for Q8.
+var (
+	nibblesAVX512 = spanOps{
+		tiles: []spanTile{
+			spanTile1NibblesAVX512, spanTile2NibblesAVX512, spanTile3NibblesAVX512,
+			spanTile4NibblesAVX512, spanTile5NibblesAVX512, spanTile6NibblesAVX512,
+		},
+		row: spanRowNibblesAVX512,
+		scales: [formatCount]func(*byte, *float32, *byte, int, int){
+			Q4: spanScalesQ4NibblesAVX512, Q4M: spanScalesQ4MNibblesAVX512,
+		},
+		unpack: [formatCount]func(*byte, *byte, *byte, int){
+			Q4: spanUnpackQ4NibblesAVX512, Q4M: spanUnpackQ4MNibblesAVX512,
+		},
 	}
-	return &spansAVX512
+	nibblesAVX2 = spanOps{
+		tiles: []spanTile{
+			spanTile1NibblesAVX2, spanTile2NibblesAVX2, spanTile3NibblesAVX2,
+			spanTile4NibblesAVX2, spanTile5NibblesAVX2, spanTile6NibblesAVX2,
+		},
+		row: spanRowNibblesAVX2,
+		scales: [formatCount]func(*byte, *float32, *byte, int, int){
+			Q4: spanScalesQ4NibblesAVX2, Q4M: spanScalesQ4MNibblesAVX2,
+		},
+		unpack: [formatCount]func(*byte, *byte, *byte, int){
+			Q4: spanUnpackQ4NibblesAVX2, Q4M: spanUnpackQ4MNibblesAVX2,
+		},
+	}
+	wordsAVX512 = spanOps{
+		tiles: []spanTile{
+			spanTile1WordsAVX512, spanTile2WordsAVX512, spanTile3WordsAVX512, spanTile4WordsAVX512,
+			spanTile5WordsAVX512, spanTile6WordsAVX512, spanTile7WordsAVX512, spanTile8WordsAVX512,
+			spanTile9WordsAVX512, spanTile10WordsAVX512, spanTile11WordsAVX512,
+			spanTile12WordsAVX512,
+		},
+		row: spanRowWordsAVX512,
+		scales: [formatCount]func(*byte, *float32, *byte, int, int){
+			Q8: spanScalesQ8WordsAVX512, IQ4: spanScalesQ8WordsAVX512,
+		},
+		unpack: [formatCount]func(*byte, *byte, *byte, int){
+			Q8: spanUnpackQ8WordsAVX512, IQ4: spanUnpackQ8WordsAVX512,
+		},
+	}
+	wordsAVX2 = spanOps{
+		tiles: []spanTile{
+			spanTile1WordsAVX2, spanTile2WordsAVX2, spanTile3WordsAVX2, spanTile4WordsAVX2,
+			spanTile5WordsAVX2, spanTile6WordsAVX2,
+		},
+		row: spanRowWordsAVX2,
+		scales: [formatCount]func(*byte, *float32, *byte, int, int){
+			Q8: spanScalesQ8WordsAVX2, IQ4: spanScalesQ8WordsAVX2,
+		},
+		unpack: [formatCount]func(*byte, *byte, *byte, int){
+			Q8: spanUnpackQ8WordsAVX2, IQ4: spanUnpackQ8WordsAVX2,
+		},
+	}
+)
+
+// spanKernels returns the kernels for a format.
+func spanKernels(on isa, f Format) *spanOps {
+	words, wide := f == Q8 || f == IQ4, on.level() == implAVX512
+	switch {
+	case !on.madd() && wide:
+		return &spansAVX512
+	case !on.madd():
+		return &spansAVXVNNI
+	case words && wide:
+		return &wordsAVX512
+	case words:
+		return &wordsAVX2
+	case wide:
+		return &nibblesAVX512
+	}
+	return &nibblesAVX2
 }
 
 // spanProduct is one product in spans. It is recycled.
@@ -91,6 +171,7 @@ type spanProduct struct {
 	spans    int    // of K
 	tiles    int    // of rows
 	acts     []byte // x rounded, [spans][m] records
+	act      int    // bytes of a record
 	rows     int    // of x that a task rounds
 	panels   int    // of a task
 	parts    int    // of the rows
@@ -106,9 +187,10 @@ var spanProducts = sync.Pool{New: func() any {
 
 // spanScratch is one thread's scratch memory.
 type spanScratch struct {
-	units  [quantPanel * spanDepth]byte // a span of a panel, unpacked
-	params [spanBlocks * paramBytes]byte
-	scales [quantPanel]float32
+	units [spanBlocks * spanUnit]byte // a span of a panel, unpacked
+	// scales are those of a panel's columns in a span; the parameters of its blocks follow, and
+	// room for a tile's sums
+	scales [quantPanel + (spanBlocks+1)*paramBytes/4 + spanSums]float32
 	bias   [quantPanel]float32
 	tail   []float32            // outputs of an incomplete panel
 	sums   []byte               // accumulators, [panels][rows][32] float32
@@ -121,11 +203,11 @@ var spanScratches = sync.Pool{New: func() any { return new(spanScratch) }}
 func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := spanProducts.Get().(*spanProduct)
 	t.dst, t.x, t.m, t.w, t.bias = dst, x, m, w, bias
-	t.ops = spanKernels(computing())
+	t.ops, t.act = spanKernels(computing(), w.Format), computing().spanAct(w.Format)
 	t.blocks = quantBlocks(w.K)
 	t.spans = (t.blocks + spanBlocks - 1) / spanBlocks
 	t.tiles = (m + len(t.ops.tiles) - 1) / len(t.ops.tiles)
-	t.acts = growWork(t.acts, t.spans*m*spanAct)
+	t.acts = growWork(t.acts, t.spans*m*t.act)
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
@@ -157,7 +239,7 @@ func (t *spanProduct) round(task int) {
 				clear(s.part[copy(s.part[:], x):])
 				x = s.part[:]
 			}
-			t.ops.row(&t.acts[(span*t.m+i)*spanAct], &x[0], (n+63)/64)
+			t.ops.row(&t.acts[(span*t.m+i)*t.act], &x[0], (n+63)/64)
 		}
 	}
 	spanScratches.Put(s)
@@ -205,8 +287,9 @@ func (s *spanScratch) unpack(ops *spanOps, f Format, data []byte, blocks int) {
 		widenIQ4(s.wide, data, blocks)
 		data = s.wide
 	}
-	ops.scales[f](&s.params[0], &s.scales[0], &data[0], blocks, spanRound)
-	ops.unpack[f](&s.units[0], &data[0], &s.params[0], blocks)
+	params := (*byte)(unsafe.Pointer(&s.scales[quantPanel]))
+	ops.scales[f](params, &s.scales[0], &data[0], blocks, ops.round)
+	ops.unpack[f](&s.units[0], &data[0], params, blocks)
 }
 
 // multiply multiplies tiles first … end-1 with the unpacked span of a panel, and adds to the
@@ -244,7 +327,7 @@ func (s *spanScratch) multiply(t *spanProduct, panel int, c []byte, span, blocks
 		}
 		tiles := last - tile
 		t.ops.tiles[rows-1]((*float32)(unsafe.Pointer(&c[0])),
-			&t.acts[(span*t.m+t.rowOf(tile))*spanAct], &s.units[0], &s.scales[0], blocks, tiles,
+			&t.acts[(span*t.m+t.rowOf(tile))*t.act], &s.units[0], &s.scales[0], blocks, tiles,
 			begin, from, stop, out, ldd, &s.bias[0])
 		c = c[tiles*rows*4*quantPanel:]
 		from = min(stop, from+uintptr(tiles*blocks*spanFetch))

@@ -99,6 +99,136 @@ func spanTile12AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int,
 //go:noescape
 func spanRowAVX512(dst *byte, x *float32, steps int)
 
+// spanScalesQ4NibblesAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ4NibblesAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ4NibblesAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4NibblesAVX512 computed.
+//
+//go:noescape
+func spanUnpackQ4NibblesAVX512(to *byte, w *byte, params *byte, blocks int)
+
+// spanScalesQ4MNibblesAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ4MNibblesAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ4MNibblesAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MNibblesAVX512 computed.
+//
+//go:noescape
+func spanUnpackQ4MNibblesAVX512(to *byte, w *byte, params *byte, blocks int)
+
+// spanScalesQ8WordsAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ8WordsAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ8WordsAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8WordsAVX512 computed.
+//
+//go:noescape
+func spanUnpackQ8WordsAVX512(to *byte, w *byte, params *byte, blocks int)
+
+// spanTile1NibblesAVX512 is a spanTile of 1 rows.
+//
+//go:noescape
+func spanTile1NibblesAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile2NibblesAVX512 is a spanTile of 2 rows.
+//
+//go:noescape
+func spanTile2NibblesAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile3NibblesAVX512 is a spanTile of 3 rows.
+//
+//go:noescape
+func spanTile3NibblesAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile4NibblesAVX512 is a spanTile of 4 rows.
+//
+//go:noescape
+func spanTile4NibblesAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile5NibblesAVX512 is a spanTile of 5 rows.
+//
+//go:noescape
+func spanTile5NibblesAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile6NibblesAVX512 is a spanTile of 6 rows.
+//
+//go:noescape
+func spanTile6NibblesAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile1WordsAVX512 is a spanTile of 1 rows.
+//
+//go:noescape
+func spanTile1WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile2WordsAVX512 is a spanTile of 2 rows.
+//
+//go:noescape
+func spanTile2WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile3WordsAVX512 is a spanTile of 3 rows.
+//
+//go:noescape
+func spanTile3WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile4WordsAVX512 is a spanTile of 4 rows.
+//
+//go:noescape
+func spanTile4WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile5WordsAVX512 is a spanTile of 5 rows.
+//
+//go:noescape
+func spanTile5WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile6WordsAVX512 is a spanTile of 6 rows.
+//
+//go:noescape
+func spanTile6WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile7WordsAVX512 is a spanTile of 7 rows.
+//
+//go:noescape
+func spanTile7WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile8WordsAVX512 is a spanTile of 8 rows.
+//
+//go:noescape
+func spanTile8WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile9WordsAVX512 is a spanTile of 9 rows.
+//
+//go:noescape
+func spanTile9WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile10WordsAVX512 is a spanTile of 10 rows.
+//
+//go:noescape
+func spanTile10WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile11WordsAVX512 is a spanTile of 11 rows.
+//
+//go:noescape
+func spanTile11WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile12WordsAVX512 is a spanTile of 12 rows.
+//
+//go:noescape
+func spanTile12WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanRowNibblesAVX512 rounds 64·steps elements to a record of int8 with the scale max|x|/127 and the sums of blocks of 32. A scale is at least 1e-30/127, and not finite if an element is not.
+//
+//go:noescape
+func spanRowNibblesAVX512(dst *byte, x *float32, steps int)
+
+// spanRowWordsAVX512 rounds 64·steps elements to a record of int16 with the scale max|x|/4064. A scale is at least 1e-30/4064, and not finite if an element is not.
+//
+//go:noescape
+func spanRowWordsAVX512(dst *byte, x *float32, steps int)
+
 // spanScalesQ4AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
 //
 //go:noescape
@@ -148,3 +278,103 @@ func spanTile3AVXVNNI(c *float32, x *byte, w *byte, scales *float32, blocks int,
 //
 //go:noescape
 func spanRowAVX2(dst *byte, x *float32, steps int)
+
+// spanScalesQ4NibblesAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ4NibblesAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ4NibblesAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4NibblesAVX2 computed.
+//
+//go:noescape
+func spanUnpackQ4NibblesAVX2(to *byte, w *byte, params *byte, blocks int)
+
+// spanScalesQ4MNibblesAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ4MNibblesAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ4MNibblesAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MNibblesAVX2 computed.
+//
+//go:noescape
+func spanUnpackQ4MNibblesAVX2(to *byte, w *byte, params *byte, blocks int)
+
+// spanScalesQ8WordsAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+//
+//go:noescape
+func spanScalesQ8WordsAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
+
+// spanUnpackQ8WordsAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8WordsAVX2 computed.
+//
+//go:noescape
+func spanUnpackQ8WordsAVX2(to *byte, w *byte, params *byte, blocks int)
+
+// spanTile1NibblesAVX2 is a spanTile of 1 rows.
+//
+//go:noescape
+func spanTile1NibblesAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile2NibblesAVX2 is a spanTile of 2 rows.
+//
+//go:noescape
+func spanTile2NibblesAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile3NibblesAVX2 is a spanTile of 3 rows.
+//
+//go:noescape
+func spanTile3NibblesAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile4NibblesAVX2 is a spanTile of 4 rows.
+//
+//go:noescape
+func spanTile4NibblesAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile5NibblesAVX2 is a spanTile of 5 rows.
+//
+//go:noescape
+func spanTile5NibblesAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile6NibblesAVX2 is a spanTile of 6 rows.
+//
+//go:noescape
+func spanTile6NibblesAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile1WordsAVX2 is a spanTile of 1 rows.
+//
+//go:noescape
+func spanTile1WordsAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile2WordsAVX2 is a spanTile of 2 rows.
+//
+//go:noescape
+func spanTile2WordsAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile3WordsAVX2 is a spanTile of 3 rows.
+//
+//go:noescape
+func spanTile3WordsAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile4WordsAVX2 is a spanTile of 4 rows.
+//
+//go:noescape
+func spanTile4WordsAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile5WordsAVX2 is a spanTile of 5 rows.
+//
+//go:noescape
+func spanTile5WordsAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanTile6WordsAVX2 is a spanTile of 6 rows.
+//
+//go:noescape
+func spanTile6WordsAVX2(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
+
+// spanRowNibblesAVX2 rounds 64·steps elements to a record of int8 with the scale max|x|/127 and the sums of blocks of 32. A scale is at least 1e-30/127, and not finite if an element is not.
+//
+//go:noescape
+func spanRowNibblesAVX2(dst *byte, x *float32, steps int)
+
+// spanRowWordsAVX2 rounds 64·steps elements to a record of int16 with the scale max|x|/4064. A scale is at least 1e-30/4064, and not finite if an element is not.
+//
+//go:noescape
+func spanRowWordsAVX2(dst *byte, x *float32, steps int)

@@ -56,9 +56,9 @@ func TestMeasureSpeed(t *testing.T) {
 			}
 		}
 	}
-	for f := range b.few {
-		if _, ended := b.few[f].outcome(); ended || b.few[f].shapes != nil {
-			t.Errorf("%v: a trial of one row measured %+v", Format(f), b.few[f].shapes)
+	for f := range b.trials {
+		if _, ended := b.trials[f].outcome(); ended || b.trials[f].shapes != nil {
+			t.Errorf("%v: a trial measured %+v", Format(f), b.trials[f].shapes)
 		}
 	}
 }

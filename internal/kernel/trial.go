@@ -12,10 +12,10 @@ import (
 // PlanTrial tells how a plan was chosen.
 type PlanTrial struct {
 	Kernels string             // instructions that the plans use
-	Format  string             // of the weights, with the rows if they are few
+	Format  string             // of the weights, with the rows
 	Plan    string             // chosen
 	Ratios  map[string]float64 // each plan's median time relative to the first plan's
-	N, K    int                // shape of the model's weights that were measured; 0: made up
+	N, K    int                // shape of the model's weights that were measured
 }
 
 // planStore keeps the results of trials between processes.
@@ -33,7 +33,9 @@ func KeepPlans(load func(kernels, format string) (PlanTrial, bool), save func(Pl
 // trialGain is the ratio below which a plan is preferred to the first.
 const trialGain = 0.98
 
-// trial chooses one of several plans for a format, once.
+// trial chooses one of two plans for one or two rows with weights in a format, once. It times the
+// products of the model in use, with the plans in turn: their weights come from memory, and all
+// threads read it. It ends when it has timed enough products with weights of one shape.
 type trial struct {
 	kernels, format string // of its PlanTrial
 	plans           []plan
@@ -42,15 +44,12 @@ type trial struct {
 	mu     sync.Mutex
 	loaded bool // an earlier result was looked up
 	result PlanTrial
+	shapes []*shapeTimes
 }
 
-// newTrial returns the trial of products of m rows.
-func newTrial(s isa, f Format, m int) *trial {
-	t := &trial{kernels: s.String(), format: f.String(), plans: s.plans(f, m)}
-	if m <= turnsRows {
-		t.format = strings.ToLower(t.format) + ", 1 or 2 rows"
-	}
-	return t
+func (t *trial) begin(s isa, f Format) {
+	t.kernels, t.format, t.plans = s.String(), strings.ToLower(f.String())+", 1 or 2 rows",
+		s.plans(f, 1)
 }
 
 // outcome returns the chosen plan if the trial has ended, now or in an earlier process.
@@ -78,19 +77,16 @@ func (t *trial) load() {
 	}
 }
 
-// end chooses by the plans' median times relative to the first plan's. The caller holds mu.
-func (t *trial) end(ratios []float64, n, k int) {
+// end chooses by the ratio of the second plan's median time to the first one's. The caller holds mu.
+func (t *trial) end(ratio float64, n, k int) {
+	best := t.plans[0]
+	if ratio < trialGain {
+		best = t.plans[1]
+	}
 	t.result = PlanTrial{
-		Kernels: t.kernels, Format: t.format, N: n, K: k, Ratios: map[string]float64{},
+		Kernels: t.kernels, Format: t.format, Plan: planNames[best], N: n, K: k,
+		Ratios: map[string]float64{planNames[t.plans[0]]: 1, planNames[t.plans[1]]: ratio},
 	}
-	best, least := t.plans[0], trialGain
-	for i, p := range t.plans {
-		t.result.Ratios[planNames[p]] = ratios[i]
-		if ratios[i] < least {
-			best, least = p, ratios[i]
-		}
-	}
-	t.result.Plan = planNames[best]
 	t.ended.Store(int32(best) + 1)
 	if planStore.save != nil {
 		planStore.save(t.result)
@@ -113,24 +109,15 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// trialBytes is the least size of a weight whose product takes part in a trial for one or two rows.
-// Smaller ones may be in a cache, and memory is what these plans differ in. Tests lower it.
+// trialBytes is the least size of a weight whose product takes part in a trial. Smaller ones may be in a cache, and memory is what these plans differ in. Tests lower it.
 var trialBytes = 2 << 20
 
 const (
-	// trialTries is how many products of each plan with weights of one shape such a trial times.
+	// trialTries is how many products of each plan with weights of one shape a trial times.
 	trialTries = 40
 	// trialShapes is the most shapes that it times: models have fewer.
 	trialShapes = 16
 )
-
-// fewTrial compares two plans for one or two rows. Unlike a trial for many rows, it times the
-// products of the model in use, with the plans in turn: their weights come from memory, and all
-// threads read it. It ends when it has timed enough products with weights of one shape.
-type fewTrial struct {
-	*trial
-	shapes []*shapeTimes
-}
 
 // shapeTimes are measurements of products with weights [n, k].
 type shapeTimes struct {
@@ -142,14 +129,14 @@ type shapeTimes struct {
 
 // timing measures one product for a trial.
 type timing struct {
-	trial *fewTrial
+	trial *trial
 	shape *shapeTimes // nil: nothing is measured
 	plan  int         // index in the trial's plans
 	start time.Time
 }
 
 // choose returns the plan of a product of m rows with w, and what measures it.
-func (t *fewTrial) choose(w *Matrix, m int) (plan, timing) {
+func (t *trial) choose(w *Matrix, m int) (plan, timing) {
 	if p, ok := t.outcome(); ok {
 		return p, timing{}
 	}
@@ -165,7 +152,7 @@ func (t *fewTrial) choose(w *Matrix, m int) (plan, timing) {
 
 // turn returns the plan to measure with a weight [n, k], and where to add the time; nil: nowhere.
 // The plans do not alternate or have any other period, because a model's products do.
-func (t *fewTrial) turn(n, k int) (*shapeTimes, int) {
+func (t *trial) turn(n, k int) (*shapeTimes, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended.Load() > 0 {
@@ -188,7 +175,7 @@ func (m timing) end() { m.trial.add(m.shape, m.plan, time.Since(m.start).Seconds
 
 // add adds a measurement of plan i with weights of shape s. The last one ends the trial, by the
 // ratio of the medians.
-func (t *fewTrial) add(s *shapeTimes, i int, seconds float64) {
+func (t *trial) add(s *shapeTimes, i int, seconds float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended.Load() > 0 || s.counts[i] == trialTries {
@@ -199,81 +186,6 @@ func (t *fewTrial) add(s *shapeTimes, i int, seconds float64) {
 		return
 	}
 	first := middle(s.seconds[0][:])
-	t.trial.end([]float64{1, middle(s.seconds[1][:]) / first}, s.n, s.k)
+	t.end(middle(s.seconds[1][:])/first, s.n, s.k)
 	t.shapes = nil
-}
-
-const (
-	// The product of a trial for many rows takes less than a millisecond on one thread; its weights
-	// come from the second-level cache.
-	trialRows, trialPanels, trialK = 126, 4, 4096
-	// trialTurns is how often each plan is timed. A trial also ends after trialTime, once each plan
-	// had a turn.
-	trialTurns = 25
-	trialTime  = 150 * time.Millisecond
-)
-
-// manyTrial compares plans for many rows, at their first product.
-type manyTrial struct{ *trial }
-
-// choose returns the plan of products with weights in f.
-func (t *manyTrial) choose(on isa, f Format) plan {
-	if p, ok := t.outcome(); ok {
-		return p
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended.Load() == 0 {
-		t.end(tryPlans(on, f, t.plans), 0, 0)
-	}
-	return plan(t.ended.Load() - 1)
-}
-
-// tryPlans times plans in turns and returns the medians of the ratios within a turn.
-func tryPlans(on isa, f Format, plans []plan) []float64 {
-	w := &Matrix{Format: f, N: trialPanels * quantPanel, K: trialK}
-	w.Data = growWork(nil, w.Bytes())
-	for i := range w.Data { // scales from 2⁻¹⁵ to 0.01
-		w.Data[i] = byte(i*167+i>>8) & 0x9f
-	}
-	x := make([]float32, trialRows*trialK)
-	for i := range x {
-		x[i] = float32(i%251)/125 - 1
-	}
-	t := newQuantProduct(nil, on, make([]float32, trialRows*w.N), x, trialRows, w, nil)
-	defer t.free()
-	t.plan = planBlocks // in addition to the activations that it makes strips of
-	for i := range t.actTasks() {
-		t.quantize(i)
-	}
-	t.panels, t.mBlocks = trialPanels, 1
-	ratios, times := make([][]float64, len(plans)), make([]float64, len(plans))
-	begin := time.Now()
-	for turn := range trialTurns + 1 {
-		if turn > 1 && time.Since(begin) > trialTime {
-			break
-		}
-		for i := range plans {
-			i = (i + turn) % len(plans)
-			times[i] = t.timePlan(plans[i])
-		}
-		for i := range plans {
-			if turn > 0 { // the first turn only warms the caches
-				ratios[i] = append(ratios[i], times[i]/times[0])
-			}
-		}
-	}
-	medians := make([]float64, len(plans))
-	for i := range plans {
-		medians[i] = middle(ratios[i])
-	}
-	return medians
-}
-
-// timePlan returns the seconds of t's first task by plan p.
-func (t *quantProduct) timePlan(p plan) float64 {
-	t.plan = p
-	start := time.Now()
-	t.task(0)
-	return time.Since(start).Seconds()
 }

@@ -59,8 +59,8 @@ func TestTrialOfProducts(t *testing.T) {
 	smallTrials(t)
 	p := NewPool(2)
 	defer p.Close()
-	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
-		if len(m.plansOf(t, Q8, 1)) < 2 {
+	forEachMachine(t, func(t *testing.T, _ *backend, m machine) {
+		if !m.turns {
 			t.Skip("one row has one plan")
 		}
 		kept := keepTrials(t)
@@ -82,12 +82,12 @@ func TestTrialOfProducts(t *testing.T) {
 		for _, other := range machines {
 			chosen, timed := newBackend(other.isa).choose(w, 1)
 			if same := other.isa == m.isa; same != (timed.shape == nil) &&
-				len(other.plansOf(t, Q8, 1)) > 1 || same && planNames[chosen] != got.Plan {
+				other.turns || same && planNames[chosen] != got.Plan {
 				t.Errorf("%s after %+v: %s, timed %t", other.name, got, planNames[chosen],
 					timed.shape != nil)
 			}
 		}
-		if b.many[Q8].ended.Store(1); !slices.ContainsFunc(Plans(), func(p PlanTrial) bool {
+		if !slices.ContainsFunc(Plans(), func(p PlanTrial) bool {
 			return p.Format == got.Format && p.Plan == got.Plan && p.N == 64
 		}) {
 			t.Errorf("%+v is not listed", got)
@@ -133,7 +133,7 @@ func TestTrialOfModel(t *testing.T) {
 	if len(*kept) != 1 || (*kept)[0].N != 64 {
 		t.Errorf("chosen by %+v, want [64 4096]", *kept)
 	}
-	if b.few[Q4].shapes != nil {
+	if b.trials[Q4].shapes != nil {
 		t.Error("measurements are kept after the end")
 	}
 }
@@ -150,7 +150,7 @@ func TestTrialConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for range trialTries {
 				product()
-				b.few[Q8].outcome()
+				b.trials[Q8].outcome()
 			}
 		})
 	}
@@ -162,7 +162,8 @@ func TestTrialConcurrent(t *testing.T) {
 
 // Ensure that the number of shapes that a trial measures is limited.
 func TestTrialShapes(t *testing.T) {
-	trial := fewTrial{trial: newTrial(isa{impl: implAVX512, vnni: true}, Q4, 1)}
+	var trial trial
+	trial.begin(isa{impl: implAVX512, vnni: true}, Q4)
 	for n := range 10 * trialShapes {
 		if s, _ := trial.turn(n, 4096); (s != nil) != (n < trialShapes) {
 			t.Fatalf("shape %d: measured %t", n, s != nil)
@@ -173,13 +174,14 @@ func TestTrialShapes(t *testing.T) {
 	}
 }
 
-// Ensure that the trial for one or two rows takes the second plan only if its median is lower by
+// Ensure that a trial takes the second plan only if its median is lower by
 // enough, that both plans compute both of two weights that alternate, and that the result is kept.
 func TestTrialChooses(t *testing.T) {
 	kept := keepTrials(t)
 	for ratio, want := range map[float64]string{0.8: "turns", 0.99: "rows", 1.2: "rows"} {
 		*kept = nil
-		trial := fewTrial{trial: newTrial(isa{impl: implAVX512, vnni: true}, Q4, 1)}
+		var trial trial
+		trial.begin(isa{impl: implAVX512, vnni: true}, Q4)
 		used := [2][2]int{} // by plan and weight
 		for n := 0; ; n++ {
 			s, i := trial.turn(4096, 4096)
@@ -225,7 +227,7 @@ func TestMatMulDoesNotAllocate(t *testing.T) {
 				continue // the reference allocates memory to widen rows
 			}
 			for _, rows := range []int{1, 2, 50} {
-				plans := m.plansOf(t, f, rows)
+				plans := m.plansOf(f, rows)
 				if b.on != b.isa && len(plans) < 2 {
 					continue // the same as Go's
 				}
@@ -253,7 +255,7 @@ func TestTrialDoesNotAllocate(t *testing.T) {
 	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
 		keepTrials(t)
 		for f := range Format(formatCount) {
-			if len(m.plansOf(t, f, 1)) < 2 {
+			if len(m.plansOf(f, 1)) < 2 {
 				continue
 			}
 			w := &Matrix{Format: f, N: 64, K: 4096, Model: true}
@@ -261,7 +263,7 @@ func TestTrialDoesNotAllocate(t *testing.T) {
 			for rows := turnsRows; rows > 0; rows-- {
 				allocatesNothing(t, p, w, rows, "during a trial")
 			}
-			trial := &b.few[f]
+			trial := &b.trials[f]
 			if len(trial.shapes) != 1 || trial.shapes[0].products < 30 {
 				t.Errorf("%v: not measured: %+v", f, trial.shapes)
 			}

@@ -198,7 +198,7 @@ func amxRowBytes(a *asm) {
 		"stores; each 64 go to a tile of their own, 2 KiB apart. A scale is at least 1e-30/127, "+
 		"and not finite if an element is not.", "dst *byte, x *float32, steps int, scale *float32")
 	a.load("dst", "DI")
-	spanMost(a, avx512)
+	spanMost(a, avx512, 127)
 	a.load("scale", "AX")
 	a.op("VMOVSS X0, (AX)")
 	spanBytes(a, avx512, unitBytes, func(int) {})

@@ -31,16 +31,14 @@ func spans(a *asm) {
 			spanScales(a, u)
 			spanUnpack(a, u)
 		}
-		for rows := 1; rows <= spanRows(v); rows++ {
-			spanTile(a, v, rows)
+		k := spanVNNI(v)
+		for rows := 1; rows <= k.rows; rows++ {
+			spanTile(a, k, rows)
 		}
 		spanRow(a, v)
+		spansMadd(a, v)
 	}
 }
-
-// spanRows is the most rows of a tile. The integer accumulators of 12 rows and 32 columns take 24
-// of the 32 registers of 512 bits; those of 3 rows take 12 of the 16 registers of 256 bits.
-func spanRows(v isa) int { return map[int]int{16: 12, 8: 3}[v.n] }
 
 func byteUnpackers(v isa) []byteUnpacker {
 	return []byteUnpacker{bytes4(v, q4), bytes4(v, q4m), bytes8(v)}
@@ -56,13 +54,24 @@ type byteUnpacker struct {
 	min    bool
 	lines  int    // prefetched in a step of AMX that does not unpack
 	mask   uint32 // of the values in the lower half of every word
-	// factor is a span's scale divided by its blocks' largest scale or, with a minimum, largest
+	second parameter
+	unit   int // bytes of an unpacked block
+	// full is the ratio of a block whose scale is the span's, and factor is a span's scale divided by its blocks' largest scale or, with a minimum, largest
 	// value: whole values stay exact where the blocks' scales agree
-	factor float64
+	full, factor float64
 	// part unpacks half i of block b at BX, for vector h of the strip's columns, to at(h, group)
 	// from R10 on
 	part func(a *asm, b, i, h int, at func(h, group int) int)
 }
+
+// A parameter is what unpacking a block needs besides the ratio.
+type parameter int
+
+const (
+	offsets parameter = iota // what is added to every product
+	minima                   // of this block and the one before, in 32 bits
+	nothing
+)
 
 // unpackRegisters are the numbers of the registers that unpacking keeps. With 512 bits each vector
 // of columns has a ratio and a shift of its own.
@@ -95,7 +104,9 @@ func (u byteUnpacker) half(a *asm, b, i int, at func(h, group int) int) {
 		if r := u.registers(h); i == 0 || u.isa.n == 8 {
 			from := b*paramBytes + u.isa.paramAt(h)
 			a.op("VMOVUPS %d(R11), %s", from, u.isa.r(r.ratio))
-			a.op("VMOVUPS %d(R11), %s", from+64, u.isa.r(r.shift))
+			if u.second == offsets {
+				a.op("VMOVUPS %d(R11), %s", from+64, u.isa.r(r.shift))
+			}
 		}
 		u.part(a, b, i, h, at)
 	}
@@ -122,7 +133,7 @@ func (u byteUnpacker) join(a *asm, even, odd, h, to int) {
 // bytes4 unpacks two of K from every byte.
 func bytes4(s isa, q nibbles) byteUnpacker {
 	u := byteUnpacker{isa: s, name: "Q4", size: q.size, offset: 8, lines: 5, mask: 0x000f000f,
-		factor: 1. / 15}
+		unit: 1024, full: 256, factor: 1. / 15}
 	if q.min {
 		u.name, u.offset, u.min, u.factor = "Q4M", 0, true, 1./127
 	}
@@ -147,7 +158,7 @@ func bytes4(s isa, q nibbles) byteUnpacker {
 // bytes8 unpacks Q8.
 func bytes8(s isa) byteUnpacker {
 	u := byteUnpacker{isa: s, name: "Q8", size: q8Block, offset: 128, lines: 9, mask: 0x00ff00ff,
-		factor: 1}
+		unit: 1024, full: 256, factor: 1}
 	u.part = func(a *asm, b, i, h int, at func(h, group int) int) {
 		for group := 4 * i; group < 4*i+4; group++ {
 			const x, even = 8, 0
@@ -167,10 +178,10 @@ func spanScales(a *asm, u byteUnpacker) {
 		"offsets, with round added.",
 		"params *byte, scales *float32, w *byte, blocks int, round int")
 	v, and := u.isa.r, u.isa.bitwise("VPAND")
-	const abs, least, full, factor, round, fifteen, floor = 4, 5, 6, 7, 8, 9, 10
+	const abs, least, full, factor, round, fifteen, floor, before = 4, 5, 6, 7, 8, 9, 10, 11
 	a.constant(u.isa, 0x7fffffff, abs)
 	a.constant(u.isa, math.Float32bits(1e-30), least)
-	a.constant(u.isa, math.Float32bits(256), full)
+	a.constant(u.isa, math.Float32bits(float32(u.full)), full)
 	a.constant(u.isa, math.Float32bits(float32(u.factor)), factor)
 	a.op("VPBROADCASTD round+%d(FP), %s", a.offset["round"], v(round))
 	a.constant(u.isa, math.Float32bits(15), fifteen)
@@ -206,11 +217,15 @@ func spanScales(a *asm, u byteUnpacker) {
 		a.op("MOVQ BX, SI")
 		a.op("MOVQ R10, DI")
 		a.load("blocks", "CX")
+		if u.second == minima {
+			a.op("%s", u.isa.zero(before))
+		}
 		a.label(fmt.Sprintf("ratio%d", h))
 		a.op("VCVTPH2PS %d(SI), %s", at, v(1))
 		a.op("VMULPS %s, %s, %s", v(0), v(1), v(1))
 		a.op("VCVTPS2DQ %s, %s", v(1), v(1))
 		switch {
+		case u.second == nothing:
 		case u.min:
 			a.op("VCVTPH2PS %d(SI), %s", 64+at, v(2))
 			a.op("VMULPS %s, %s, %s", v(0), v(2), v(2))
@@ -223,19 +238,32 @@ func spanScales(a *asm, u byteUnpacker) {
 			a.op("VPSLLD $%d, %s, %s", map[int]int{8: 3, 128: 7}[u.offset], v(1), v(2))
 			a.op("VPSUBD %s, %s, %s", v(2), v(round), v(2))
 		}
-		for i, z := range []int{1, 2} { // into both words
+		twice := func(z, to int) { // into both words
 			a.op("VPSLLD $16, %s, %s", v(z), v(3))
 			if u.isa.n == 16 {
 				a.op("VMOVDQU16 %s, K1, %s", v(z), v(3))
 			} else {
 				a.op("VPBLENDW $0x55, %s, %s, %s", v(z), v(3), v(3))
 			}
-			a.op("VMOVUPS %s, %d(DI)", v(3), u.isa.paramAt(h)+64*i)
+			a.op("VMOVUPS %s, %d(DI)", v(3), to)
+		}
+		twice(1, u.isa.paramAt(h))
+		switch u.second {
+		case offsets:
+			twice(2, u.isa.paramAt(h)+64)
+		case minima:
+			a.op("VPSLLD $16, %s, %s", v(2), v(2))
+			a.op("%s %s, %s, %s", u.isa.bitwise("VPOR"), v(2), v(before), v(3))
+			a.op("VMOVUPS %s, %d(DI)", v(3), u.isa.paramAt(h)+64)
+			a.op("VPSRLD $16, %s, %s", v(2), v(before))
 		}
 		a.op("ADDQ $%d, SI", u.size)
 		a.op("ADDQ $%d, DI", paramBytes)
 		a.op("DECQ CX")
 		a.op("JNE ratio%d", h)
+		if u.second == minima { // the last block may have no partner
+			a.op("VMOVUPS %s, %d(DI)", v(before), u.isa.paramAt(h)+64)
+		}
 	}
 	a.ret()
 }
@@ -256,25 +284,107 @@ func spanUnpack(a *asm, u byteUnpacker) {
 	}
 	a.op("ADDQ $%d, BX", u.size)
 	a.op("ADDQ $%d, R11", paramBytes)
-	a.op("ADDQ $1024, R10")
+	a.op("ADDQ $%d, R10", u.unit)
 	a.op("DECQ CX")
 	a.op("JNE loop")
 	a.ret()
 }
 
+// A spanKernel is how tiles multiply: some vectors of columns in each pass over a span.
+type spanKernel struct {
+	isa        isa
+	name       string // the end of the functions' names
+	rows       int    // the most of a tile
+	vectors    int    // of a pass
+	act, scale int    // bytes of a record, and where its scale is
+	// sums is the first register of the sums; spare are four more that block leaves free at the end
+	sums  int
+	spare [4]int
+	// stored is where sums are kept from R9 on; 0: in registers
+	stored int
+	// begin sets the sums, and block adds the products of a block at SI and BX, and moves both
+	begin func(a *asm, k spanKernel, rows, pass int)
+	block func(a *asm, k spanKernel, rows, pass int)
+}
+
+// acc is the register of vector j of a row's sums.
+func (k spanKernel) acc(r, j int) int { return k.sums + k.vectors*r + j }
+
+func (k spanKernel) passes() int { return k.isa.vectors() / k.vectors }
+
+// storedAt is where vector i of the sums is stored.
+func (k spanKernel) storedAt(i int) string {
+	return fmt.Sprintf("%d(R9)", k.stored+k.isa.bytes()*i)
+}
+
+// column is the offset of vector j of a pass in a row of 32 columns.
+func (k spanKernel) column(pass, j int) int { return k.isa.bytes() * (k.vectors*pass + j) }
+
+// spanVNNI is the kernel with VNNI. The integer accumulators of 12 rows and 32 columns take 24 of
+// the 32 registers of 512 bits; those of 3 rows take 12 of the 16 registers of 256 bits.
+func spanVNNI(v isa) spanKernel {
+	k := spanKernel{isa: v, name: v.vnni(), rows: 12, vectors: 2, act: spanAct, scale: spanScale,
+		spare: [4]int{26, 27, 28, 29}}
+	if v.n == 8 {
+		k.rows, k.vectors, k.spare = 3, 4, [4]int{12, 13, 14, 15}
+	}
+	k.begin = func(a *asm, k spanKernel, rows, _ int) {
+		for r := range rows {
+			a.op("VPBROADCASTD %d(R8), %s", k.act*r+spanOffset, v.r(k.acc(r, 0)))
+			for j := 1; j < k.vectors; j++ {
+				a.op("VMOVAPS %s, %s", v.r(k.acc(r, 0)), v.r(k.acc(r, j)))
+			}
+		}
+	}
+	k.block = spanBlockVNNI
+	return k
+}
+
+func spanBlockVNNI(a *asm, k spanKernel, rows, _ int) {
+	v := k.isa
+	weights, x := []int{24, 25}, []int{26, 27, 28, 29, 30, 31}
+	if v.n == 8 {
+		weights, x = []int{12}, []int{13, 14, 15}
+	}
+	for g := range 8 {
+		at := func(j int) string { return fmt.Sprintf("%d(BX)", 128*g+v.bytes()*j) }
+		row := func(r int) string { return fmt.Sprintf("%d(SI)", k.act*r+4*g) }
+		if v.n == 16 {
+			for j := range k.vectors {
+				a.op("VMOVUPS %s, Z%d", at(j), weights[j])
+			}
+			for r := range rows {
+				from := x[r%len(x)]
+				a.op("VPBROADCASTD %s, Z%d", row(r), from)
+				for j := range k.vectors {
+					a.vpdpbusd(v, from, weights[j], k.acc(r, j))
+				}
+			}
+			continue
+		}
+		for r := range rows {
+			a.op("VPBROADCASTD %s, Y%d", row(r), x[r])
+		}
+		for j := range k.vectors {
+			a.op("VMOVUPS %s, Y%d", at(j), weights[0])
+			for r := range rows {
+				a.vpdpbusd(v, x[r], weights[0], k.acc(r, j))
+			}
+		}
+	}
+	a.op("ADDQ $32, SI")
+	a.op("ADDQ $1024, BX")
+}
+
 // spanTile multiplies tiles of the same number of rows with an unpacked span of a strip.
-func spanTile(a *asm, v isa, rows int) {
-	a.fn(fmt.Sprintf("spanTile%d%s", rows, v.vnni()),
-		fmt.Sprintf("is a spanTile of %d rows.", rows),
+func spanTile(a *asm, k spanKernel, rows int) {
+	a.fn(fmt.Sprintf("spanTile%d%s", rows, k.name), fmt.Sprintf("is a spanTile of %d rows.", rows),
 		"c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, "+
 			"next uintptr, end uintptr, dst *float32, ldd int, bias *float32")
-	nv := v.vectors()
-	acc := func(r, j int) int { return nv*r + j }
-	// registers of weights, of x, of old sums
-	weights, x, old := []int{24, 25}, []int{26, 27, 28, 29, 30, 31}, []int{26, 27, 28, 29}
-	const scale, mask = 14, 15 // with 256 bits: of x; of old sums that exist
+	v := k.isa
+	old, scale, mask := k.spare[:], k.spare[2], k.spare[3]
 	if v.n == 8 {
-		weights, x, old = []int{12}, []int{13, 14, 15}, []int{12, 13}
+		old = old[:2]
 	}
 	a.load("first", "AX") // no lanes of accumulators that do not exist yet
 	a.op("DECQ AX")
@@ -292,96 +402,58 @@ func spanTile(a *asm, v isa, rows int) {
 	a.load("next", "R11")
 	a.load("end", "R12")
 	a.label("tile")
-	a.load("w", "BX")
-	a.load("blocks", "CX")
-	a.op("MOVQ R8, SI")
-	a.op("MOVQ DI, R13")
-	a.op("LEAQ %d(R8), R10", spanAct*rows)
-	for r := range rows {
-		a.op("VPBROADCASTD %d(R8), %s", spanAct*r+spanOffset, v.r(acc(r, 0)))
-		for j := 1; j < nv; j++ {
-			a.op("VMOVAPS %s, %s", v.r(acc(r, 0)), v.r(acc(r, j)))
+	last := k.passes() - 1
+	for pass := range k.passes() {
+		a.load("w", "BX")
+		a.load("blocks", "CX")
+		a.op("MOVQ R8, SI")
+		if pass == 0 {
+			a.op("MOVQ DI, R13")
 		}
-	}
-	a.label("block")
-	a.op("CMPQ R11, R12")
-	a.op("JCC fetched")
-	prefetchLines(a, "R11", spanLines)
-	a.op("ADDQ $%d, R11", 64*spanLines)
-	a.label("fetched")
-	lines := (2*rows + 7) / 8
-	for line := range lines { // the accumulators, which follow one another
-		a.op("PREFETCHT0 %d(R13)", 64*line)
-	}
-	a.op("ADDQ $%d, R13", 64*lines)
-	lines = (spanAct*rows + 511) / 512
-	for line := range lines { // x of the next tile
-		a.op("PREFETCHT0 %d(R10)", 64*line)
-	}
-	a.op("ADDQ $%d, R10", 64*lines)
-	a.op("TESTQ AX, AX")
-	a.op("JNE soon")
-	a.label("ready")
-	for g := range 8 {
-		at := func(j int) string { return fmt.Sprintf("%d(BX)", 128*g+v.bytes()*j) }
-		row := func(r int) string { return fmt.Sprintf("%d(SI)", spanAct*r+4*g) }
-		if v.n == 16 {
-			for j := range nv {
-				a.op("VMOVUPS %s, Z%d", at(j), weights[j])
-			}
-			for r := range rows {
-				from := x[r%len(x)]
-				a.op("VPBROADCASTD %s, Z%d", row(r), from)
-				for j := range nv {
-					a.vpdpbusd(v, from, weights[j], acc(r, j))
-				}
-			}
-			continue
+		if pass == last {
+			a.op("LEAQ %d(R8), R10", k.act*rows)
 		}
-		for r := range rows {
-			a.op("VPBROADCASTD %s, Y%d", row(r), x[r])
-		}
-		for j := range nv {
-			a.op("VMOVUPS %s, Y%d", at(j), weights[0])
-			for r := range rows {
-				a.vpdpbusd(v, x[r], weights[0], acc(r, j))
+		k.begin(a, k, rows, pass)
+		a.label(fmt.Sprintf("block%d", pass))
+		a.op("CMPQ R11, R12")
+		a.op("JCC fetched%d", pass)
+		lines := spanLines / k.passes()
+		prefetchLines(a, "R11", lines)
+		a.op("ADDQ $%d, R11", 64*lines)
+		a.label(fmt.Sprintf("fetched%d", pass))
+		if pass == 0 {
+			lines = (2*rows + 7) / 8
+			for line := range lines { // the accumulators, which follow one another
+				a.op("PREFETCHT0 %d(R13)", 64*line)
 			}
+			a.op("ADDQ $%d, R13", 64*lines)
 		}
-	}
-	a.op("ADDQ $32, SI")
-	a.op("ADDQ $1024, BX")
-	a.op("DECQ CX")
-	a.op("JNE block")
-	if v.n == 8 {
-		a.op("VPBROADCASTD first+%d(FP), Y%d", a.offset["first"], mask)
-	}
-	// each calls f with the register of every sum, scaled and added to the old one
-	each := func(f func(r, j, z int)) {
-		for r := range rows {
-			at := spanAct*r + spanScale
-			if v.n == 8 {
-				a.op("VBROADCASTSS %d(R8), Y%d", at, scale)
+		if pass == last {
+			lines = (k.act*rows + 511) / 512
+			for line := range lines { // x of the next tile
+				a.op("PREFETCHT0 %d(R10)", 64*line)
 			}
-			for j := range nv {
-				sum, to, from := v.r(acc(r, j)), old[acc(r, j)%len(old)], 128*r+v.bytes()*j
-				a.op("VCVTDQ2PS %s, %s", sum, sum)
-				a.op("VMULPS %d(R9), %s, %s", v.bytes()*j, sum, sum)
-				if v.n == 16 {
-					a.op("VMOVUPS.Z %d(DI), K2, Z%d", from, to)
-					a.op("VFMADD231PS.BCST %d(R8), %s, Z%d", at, sum, to)
-				} else {
-					a.op("VMASKMOVPS %d(DI), Y%d, Y%d", from, mask, to)
-					a.op("VFMADD231PS Y%d, %s, Y%d", scale, sum, to)
-				}
-				f(r, j, to)
-			}
+			a.op("ADDQ $%d, R10", 64*lines)
 		}
+		if pass == 0 {
+			a.op("TESTQ AX, AX")
+			a.op("JNE soon")
+			a.label("ready")
+		}
+		k.block(a, k, rows, pass)
+		a.op("DECQ CX")
+		a.op("JNE block%d", pass)
+		if v.n == 8 {
+			a.op("VPBROADCASTD first+%d(FP), Y%d", a.offset["first"], mask)
+		}
+		a.op("TESTQ AX, AX")
+		a.op("JNE last%d", pass)
+		k.scaled(a, rows, pass, old, scale, mask, func(r, j, z int) {
+			a.op("VMOVUPS %s, %d(DI)", v.r(z), 128*r+k.column(pass, j))
+		})
+		a.label(fmt.Sprintf("next%d", pass))
 	}
-	a.op("TESTQ AX, AX")
-	a.op("JNE last")
-	each(func(r, j, z int) { a.op("VMOVUPS %s, %d(DI)", v.r(z), 128*r+v.bytes()*j) })
-	a.label("next")
-	a.op("ADDQ $%d, R8", spanAct*rows)
+	a.op("ADDQ $%d, R8", k.act*rows)
 	a.op("ADDQ $%d, DI", 128*rows)
 	a.op("DECQ DX")
 	a.op("JNE tile")
@@ -393,20 +465,54 @@ func spanTile(a *asm, v isa, rows int) {
 		a.op("ADDQ ldd+%d(FP), AX", a.offset["ldd"])
 	}
 	a.op("JMP ready")
-	a.label("last")
-	a.load("bias", "AX")
-	a.load("dst", "SI")
-	a.load("ldd", "BX")
-	each(func(r, j, z int) {
-		a.op("VADDPS %d(AX), %s, %s", v.bytes()*j, v.r(z), v.r(z))
-		a.op("VMOVUPS %s, %d(SI)", v.r(z), v.bytes()*j)
-		if j == nv-1 {
-			a.op("ADDQ BX, SI")
+	for pass := range k.passes() {
+		a.label(fmt.Sprintf("last%d", pass))
+		a.load("bias", "AX")
+		a.load("dst", "SI")
+		a.load("ldd", "BX")
+		k.scaled(a, rows, pass, old, scale, mask, func(r, j, z int) {
+			at := k.column(pass, j)
+			a.op("VADDPS %d(AX), %s, %s", at, v.r(z), v.r(z))
+			a.op("VMOVUPS %s, %d(SI)", v.r(z), at)
+			if j == k.vectors-1 {
+				a.op("ADDQ BX, SI")
+			}
+		})
+		if pass == last {
+			a.op("MOVQ SI, dst+%d(FP)", a.offset["dst"])
 		}
-	})
-	a.op("MOVQ SI, dst+%d(FP)", a.offset["dst"])
-	a.op("MOVQ SI, AX")
-	a.op("JMP next")
+		a.op("MOVQ SI, AX") // not 0
+		a.op("JMP next%d", pass)
+	}
+}
+
+// scaled scales the sums of a pass, adds the old ones in c, and calls f with the register of each.
+func (k spanKernel) scaled(a *asm, rows, pass int, old []int, scale, mask int,
+	f func(r, j, z int)) {
+	v := k.isa
+	for r := range rows {
+		at := k.act*r + k.scale
+		if v.n == 8 {
+			a.op("VBROADCASTSS %d(R8), Y%d", at, scale)
+		}
+		for j := range k.vectors {
+			sum, to := v.r(k.acc(r, j)), old[(k.vectors*r+j)%len(old)]
+			from, exact := 128*r+k.column(pass, j), sum
+			if k.stored > 0 {
+				exact = k.storedAt(k.vectors*r + j)
+			}
+			a.op("VCVTDQ2PS %s, %s", exact, sum)
+			a.op("VMULPS %d(R9), %s, %s", k.column(pass, j), sum, sum)
+			if v.n == 16 {
+				a.op("VMOVUPS.Z %d(DI), K2, Z%d", from, to)
+				a.op("VFMADD231PS.BCST %d(R8), %s, Z%d", at, sum, to)
+			} else {
+				a.op("VMASKMOVPS %d(DI), Y%d, Y%d", from, mask, to)
+				a.op("VFMADD231PS Y%d, %s, Y%d", scale, sum, to)
+			}
+			f(r, j, to)
+		}
+	}
 }
 
 // spanRow rounds a span of one row of x.
@@ -415,7 +521,7 @@ func spanRow(a *asm, v isa) {
 		"max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an "+
 		"element is not.", "dst *byte, x *float32, steps int")
 	a.load("dst", "DI")
-	spanMost(a, v)
+	spanMost(a, v, 127)
 	a.op("VMOVSS X0, %d(DI)", spanScale)
 	a.op("MOVQ DI, R8")
 	a.op("VPXOR X6, X6, X6")
@@ -427,9 +533,9 @@ func spanRow(a *asm, v isa) {
 	a.ret()
 }
 
-// spanMost leaves a span's scale max|x|/127 in X0 and 127/max|x| in every lane of register 2, SI at
-// x and CX its steps of 64.
-func spanMost(a *asm, v isa) {
+// spanMost leaves a span's scale max|x|/most in X0 and most/max|x| in every lane of register 2, SI
+// at x and CX its steps of 64.
+func spanMost(a *asm, v isa, most float32) {
 	a.load("x", "SI")
 	a.load("steps", "CX")
 	const abs = 15
@@ -445,10 +551,10 @@ func spanMost(a *asm, v isa) {
 	a.op("DECQ CX")
 	a.op("JNE most")
 	foldAll(a, v, "VPMAXUD", 0, 1)
-	a.op("MOVL $0x%08x, AX", math.Float32bits(127))
+	a.op("MOVL $0x%08x, AX", math.Float32bits(most))
 	a.op("VMOVD AX, X1")
-	a.op("VDIVSS X0, X1, X2") // 127/max
-	a.op("VDIVSS X1, X0, X0") // max/127
+	a.op("VDIVSS X0, X1, X2") // most/max
+	a.op("VDIVSS X1, X0, X0") // max/most
 	a.op("VBROADCASTSS X2, %s", v.r(2))
 	a.load("x", "SI")
 	a.load("steps", "CX")

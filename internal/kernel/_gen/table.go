@@ -11,6 +11,5 @@ var kernels = map[string]func(*asm){
 	"peak":      peak,
 	"quant":     quant,
 	"spans":     spans,
-	"strips":    strips,
 	"words":     words,
 }

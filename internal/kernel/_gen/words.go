@@ -11,8 +11,8 @@ import "fmt"
 // 32 bits.
 const (
 	wordBlock = 128 // values along K
-	wordRows  = stripRows
-	wordVecs  = stripVecs
+	wordRows  = 6
+	wordVecs  = 2
 	wordRound = 16 // pairs of a round of the loop
 )
 
@@ -44,7 +44,11 @@ func wordTile(a *asm, rows int) {
 	}
 	a.op("MOVQ $%d, R9", wordBlock/2/wordRound)
 	a.label("loop")
-	stripProducts(a, rows, wordRound, 0, 2*wordBlock, "VPMADDWD", "VPADDD", false)
+	madd{
+		isa: avx2, multiply: "VPMADDWD", add: "VPADDD", spare: [4]int{12, 13, 14, 15},
+		weights: func(g, j int) int { return 64*g + 32*j },
+		x:       func(r, g int) int { return 2*wordBlock*r + 4*g },
+	}.products(a, rows, wordRound)
 	a.op("PREFETCHT1 (DX)")
 	a.op("ADDQ R12, DX")
 	a.op("ADDQ $%d, BX", 64*wordRound)

@@ -9,9 +9,3 @@ func quantizeWeights(q []uint8, scales, v []float32, f Format) {
 func quantizeMinima(q []uint8, scales, minima, v []float32) {
 	quantizeMinimaGo(q, scales, minima, v)
 }
-
-const stripRows, stripActs = 6, 0
-
-func (*quantProduct) packStrip(int) {}
-
-func quantStrips(*quantProduct, []byte, int, int, int, int) {}
