@@ -266,6 +266,9 @@ func (t *spanProduct) task(task int) {
 		if i+1 < t.spans*panels {
 			next = t.spanOf(panel+(i+1)%panels, (i+1)/panels)
 		}
+		if lines := (len(next) - (end-first)*len(data)/size*spanFetch + 63) / 64; lines > 0 {
+			spanFetchRest(&next[len(next)-min(len(next), 64*lines)], lines) // tiles fetch the others
+		}
 		s.unpack(t.ops, t.w.Format, data, len(data)/size)
 		s.multiply(t, panel+at, s.sums[at*rows*4*quantPanel:], span, len(data)/size, first, end,
 			next)

@@ -4,6 +4,17 @@
 
 #include "textflag.h"
 
+// func spanFetchRest(p *byte, lines int)
+TEXT ·spanFetchRest(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	MOVQ lines+8(FP), CX
+line:
+	PREFETCHT1 (SI)
+	ADDQ $64, SI
+	DECQ CX
+	JNE line
+	RET
+
 // func spanScalesQ4AVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 TEXT ·spanScalesQ4AVX512(SB), NOSPLIT, $0-40
 	MOVL $0x7fffffff, AX

@@ -4,6 +4,11 @@
 
 package kernel
 
+// spanFetchRest prefetches lines of 64 bytes, at least 1.
+//
+//go:noescape
+func spanFetchRest(p *byte, lines int)
+
 // spanScalesQ4AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
 //
 //go:noescape

@@ -26,6 +26,7 @@ const (
 )
 
 func spans(a *asm) {
+	spanFetchRest(a)
 	for _, v := range []isa{avx512, avx2} {
 		for _, u := range byteUnpackers(v) {
 			spanScales(a, u)
@@ -531,6 +532,19 @@ func spanRow(a *asm, v isa) {
 	a.op("IMULL $-128, AX")
 	a.op("MOVL AX, %d(R8)", spanOffset)
 	a.ret()
+}
+
+// spanFetchRest prefetches what tiles do not.
+func spanFetchRest(a *asm) {
+	a.fn("spanFetchRest", "prefetches lines of 64 bytes, at least 1.", "p *byte, lines int")
+	a.load("p", "SI")
+	a.load("lines", "CX")
+	a.label("line")
+	a.op("PREFETCHT1 (SI)")
+	a.op("ADDQ $64, SI")
+	a.op("DECQ CX")
+	a.op("JNE line")
+	a.op("RET")
 }
 
 // spanMost leaves a span's scale max|x|/most in X0 and most/max|x| in every lane of register 2, SI
