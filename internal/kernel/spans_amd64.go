@@ -115,9 +115,7 @@ var (
 	wordsAVX512 = spanOps{
 		tiles: []spanTile{
 			spanTile1WordsAVX512, spanTile2WordsAVX512, spanTile3WordsAVX512, spanTile4WordsAVX512,
-			spanTile5WordsAVX512, spanTile6WordsAVX512, spanTile7WordsAVX512, spanTile8WordsAVX512,
-			spanTile9WordsAVX512, spanTile10WordsAVX512, spanTile11WordsAVX512,
-			spanTile12WordsAVX512,
+			spanTile5WordsAVX512, spanTile6WordsAVX512,
 		},
 		row: spanRowWordsAVX512,
 		scales: [formatCount]func(*byte, *float32, *byte, int, int){

@@ -194,36 +194,6 @@ func spanTile5WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks 
 //go:noescape
 func spanTile6WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
 
-// spanTile7WordsAVX512 is a spanTile of 7 rows.
-//
-//go:noescape
-func spanTile7WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
-
-// spanTile8WordsAVX512 is a spanTile of 8 rows.
-//
-//go:noescape
-func spanTile8WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
-
-// spanTile9WordsAVX512 is a spanTile of 9 rows.
-//
-//go:noescape
-func spanTile9WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
-
-// spanTile10WordsAVX512 is a spanTile of 10 rows.
-//
-//go:noescape
-func spanTile10WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
-
-// spanTile11WordsAVX512 is a spanTile of 11 rows.
-//
-//go:noescape
-func spanTile11WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
-
-// spanTile12WordsAVX512 is a spanTile of 12 rows.
-//
-//go:noescape
-func spanTile12WordsAVX512(c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, next uintptr, end uintptr, dst *float32, ldd int, bias *float32)
-
 // spanRowNibblesAVX512 rounds 64·steps elements to a record of int8 with the scale max|x|/127 and the sums of blocks of 32. A scale is at least 1e-30/127, and not finite if an element is not.
 //
 //go:noescape

@@ -36,7 +36,7 @@ func spans(a *asm) {
 		for rows := 1; rows <= k.rows; rows++ {
 			spanTile(a, k, rows)
 		}
-		spanRow(a, v)
+		spanRow(a, v, "", false)
 		spansMadd(a, v)
 	}
 }
@@ -516,21 +516,41 @@ func (k spanKernel) scaled(a *asm, rows, pass int, old []int, scale, mask int,
 	}
 }
 
-// spanRow rounds a span of one row of x.
-func spanRow(a *asm, v isa) {
-	a.fn("spanRow"+v.name, "rounds 64·steps elements to a record of int8 with the scale "+
-		"max|x|/127 and -128 times their sum. A scale is at least 1e-30/127, and not finite if an "+
-		"element is not.", "dst *byte, x *float32, steps int")
+// spanRow rounds a span of one row of x to int8, with -128 times their sum or with the sums of its
+// blocks.
+func spanRow(a *asm, v isa, name string, blocks bool) {
+	what := "-128 times their sum"
+	if blocks {
+		what = "the sums of blocks of 32"
+	}
+	a.fn("spanRow"+name+v.name, "rounds 64·steps elements to a record of int8 with the scale "+
+		"max|x|/127 and "+what+". A scale is at least 1e-30/127, and not finite if an element is "+
+		"not.", "dst *byte, x *float32, steps int")
 	a.load("dst", "DI")
 	spanMost(a, v, 127)
 	a.op("VMOVSS X0, %d(DI)", spanScale)
-	a.op("MOVQ DI, R8")
+	a.op("LEAQ %d(DI), R8", spanOffset)
 	a.op("VPXOR X6, X6, X6")
-	spanBytes(a, v, 64, func(z int) { a.op("VPADDD %s, %s, %s", v.r(z), v.r(6), v.r(6)) })
-	foldAll(a, v, "VPADDD", 6, 7)
-	a.op("VMOVD X6, AX")
-	a.op("IMULL $-128, AX")
-	a.op("MOVL AX, %d(R8)", spanOffset)
+	if blocks { // sums of blocks that do not exist are 0
+		a.op("VMOVUPS X6, (R8)")
+	}
+	vectors := 0
+	spanBytes(a, v, 64, func(z int) {
+		a.op("VPADDD %s, %s, %s", v.r(z), v.r(6), v.r(6))
+		if vectors++; blocks && vectors%v.vectors() == 0 {
+			foldAll(a, v, "VPADDD", 6, 5)
+			a.op("VMOVD X6, AX")
+			a.op("VPXOR X6, X6, X6")
+			a.op("MOVW AX, (R8)")
+			a.op("ADDQ $2, R8")
+		}
+	})
+	if !blocks {
+		foldAll(a, v, "VPADDD", 6, 7)
+		a.op("VMOVD X6, AX")
+		a.op("IMULL $-128, AX")
+		a.op("MOVL AX, (R8)")
+	}
 	a.ret()
 }
 

@@ -14,7 +14,7 @@ package main
 // in a span is 256 int16 in the same order, and the scale.
 const (
 	nibbleUnit = 1024 + 128
-	nibbleSums = 260
+	nibbleSums = spanOffset
 	nibbleAct  = nibbleSums + 16
 	wordUnit   = 2048
 	wordAct    = 512 + 4
@@ -32,7 +32,7 @@ func spansMadd(a *asm, v isa) {
 			spanTile(a, k, rows)
 		}
 	}
-	spanRowNibbles(a, v)
+	spanRow(a, v, "Nibbles", true)
 	spanRowWords(a, v)
 }
 
@@ -137,10 +137,10 @@ func spanNibbles(v isa) spanKernel {
 }
 
 func spanWords(v isa) spanKernel {
-	k := spanKernel{isa: v, name: "Words" + v.name, rows: 12, vectors: 2, act: wordAct, scale: 512,
+	k := spanKernel{isa: v, name: "Words" + v.name, rows: 6, vectors: 2, act: wordAct, scale: 512,
 		spare: [4]int{24, 25, 26, 27}}
 	if v.n == 8 {
-		k.rows, k.spare = 6, [4]int{12, 13, 14, 15}
+		k.spare = [4]int{12, 13, 14, 15}
 	}
 	k.begin = func(a *asm, k spanKernel, rows, _ int) {
 		for i := range k.vectors * rows {
@@ -193,34 +193,6 @@ func (m madd) products(a *asm, rows, n int) {
 			}
 		}
 	}
-}
-
-// spanRowNibbles rounds a span of one row of x to int8 with the sums of its blocks.
-func spanRowNibbles(a *asm, v isa) {
-	a.fn("spanRowNibbles"+v.name, "rounds 64·steps elements to a record of int8 with the scale "+
-		"max|x|/127 and the sums of blocks of 32. A scale is at least 1e-30/127, and not finite if "+
-		"an element is not.", "dst *byte, x *float32, steps int")
-	a.load("dst", "DI")
-	spanMost(a, v, 127)
-	a.op("VMOVSS X0, %d(DI)", spanScale)
-	a.op("VPXOR X6, X6, X6")
-	a.op("VMOVUPS X6, %d(DI)", nibbleSums)
-	a.op("LEAQ %d(DI), R8", nibbleSums)
-	vector := 0
-	spanBytes(a, v, 64, func(z int) {
-		if vector%v.vectors() == 0 {
-			a.op("VMOVAPS %s, %s", v.r(z), v.r(6))
-		} else {
-			a.op("VPADDD %s, %s, %s", v.r(z), v.r(6), v.r(6))
-		}
-		if vector++; vector%v.vectors() == 0 {
-			foldAll(a, v, "VPADDD", 6, 5)
-			a.op("VMOVD X6, AX")
-			a.op("MOVW AX, (R8)")
-			a.op("ADDQ $2, R8")
-		}
-	})
-	a.ret()
 }
 
 // spanRowWords rounds a span of one row of x to int16.
