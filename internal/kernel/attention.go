@@ -18,9 +18,10 @@ type Attention struct {
 
 	Q, K, V, Out                         []float32
 	QStride, KStride, VStride, OutStride int
-	// Pages, when not nil, hold the keys and values instead of K and V: key j is in page
-	// j/PageKeys. Float16 is widened exactly when read. Not allowed together with Segments or
-	// ColTap.
+	// Pages, when not nil, hold the keys and values: key j is in page j/PageKeys. Float16 is
+	// widened exactly when read. K and V, when not nil, are then those of the queries' own tokens,
+	// dense [Tq, KVHeads*HeadDim], and are first written to the pages as the last rows. Pages are
+	// not allowed together with Segments or ColTap.
 	Pages []*Page
 
 	// Causal lets query i see key j only if j <= i + (Tk-Tq): the queries are the last Tq rows of
@@ -112,6 +113,7 @@ func Attend(p *Pool, a *Attention) {
 
 // attendGo is the reference.
 func attendGo(p *Pool, a *Attention) {
+	a.write(p)
 	s := *a // a copy that may escape, so that the caller's does not
 	if s.MaxTap != nil {
 		p = nil // all heads add to the column tap
@@ -191,11 +193,25 @@ func (a *Attention) checkPages() {
 	if len(a.Pages) < n {
 		panic(fmt.Sprintf("kernel.Attend: %d pages for %d keys", len(a.Pages), a.Tk))
 	}
+	if a.K != nil || a.V != nil {
+		if !a.Causal || a.KStride != 0 || a.VStride != 0 {
+			panic("kernel.Attend: keys to write that are not causal and dense")
+		}
+		a.rows("K", len(a.K), a.Tq, a.KVHeads, 0)
+		a.rows("V", len(a.V), a.Tq, a.KVHeads, 0)
+	}
 	for _, g := range a.Pages[:n] {
 		g.check(PageSize(a.KVHeads, a.HeadDim))
 		if (g.Halves == nil) != (a.Pages[0].Halves == nil) {
 			panic("kernel.Attend: pages of two types")
 		}
+	}
+}
+
+// write writes the keys and values of the queries' own tokens to the pages.
+func (a *Attention) write(p *Pool) {
+	if a.Pages != nil && a.K != nil {
+		WritePages(p, a.Pages, a.Tk-a.Tq, a.K, a.V, a.Tq, a.KVHeads, a.HeadDim)
 	}
 }
 

@@ -9,9 +9,14 @@ import (
 
 // runFew computes one to attnFewRows queries over pages, as in decoding. A page is read once for
 // all query heads that share its keys. A task is one key head and one run of pages. The partial
-// results of the runs are joined in order afterwards.
+// results of the runs are joined in order afterwards. Keys and values to write are written by the
+// task that reads them, when they are about to be read and their page is on its way.
 func (j *attnJob) runFew(p *Pool) {
 	a := &j.a
+	j.fresh = pageWrite{
+		pages: a.Pages, at: a.Tk - a.Tq, k: a.K, v: a.V, rows: a.Tq, kvHeads: a.KVHeads,
+		headDim: a.HeadDim,
+	}
 	j.firstKey = a.oldest(0) / PageKeys * PageKeys
 	pages := (a.Tk - j.firstKey + PageKeys - 1) / PageKeys
 	j.chunks = (pages + attnFewPages - 1) / attnFewPages
@@ -26,6 +31,7 @@ func (j *attnJob) runFew(p *Pool) {
 	for r := 0; r < rows; r++ {
 		j.join(r, depth)
 	}
+	j.fresh = pageWrite{}
 }
 
 // fewBias computes the bias of all queries and keys, [Tq, padded Tk], shared by the heads.
@@ -69,6 +75,10 @@ func (j *attnJob) fewHead(sc *attnScratch, kv, next, chunk int) {
 	c0 := j.firstKey + chunk*j.chunkKeys
 	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
 	sc.q, sc.s, sc.o = grow(sc.q, depth), grow(sc.s, j.chunkKeys), grow(sc.o, depth)
+	sc.written = a.Tk
+	if a.K != nil {
+		sc.written = a.Tk - a.Tq
+	}
 	for t := 0; t < a.Tq; t++ {
 		n := min(j.chunkKeys, a.Tk-c0)
 		if a.Causal {
@@ -112,6 +122,10 @@ func (j *attnJob) fewHead(sc *attnScratch, kv, next, chunk int) {
 func (j *attnJob) fewScores(sc *attnScratch, kv, c0, n int) {
 	a := &j.a
 	for lo := 0; lo < n; lo += PageKeys {
+		if end := min(a.Tk, c0+lo+PageKeys); sc.written < end {
+			j.fresh.heads((c0+lo)/PageKeys, kv, kv+1)
+			sc.written = end
+		}
 		next := j.valuesOf(kv, c0, n)
 		if lo+PageKeys < n {
 			next = j.keysOf(kv, c0+lo+PageKeys)

@@ -645,6 +645,7 @@ func TestAttendPanics(t *testing.T) {
 		"window":   func(a *Attention) { a.Window = 1 },
 		"no pages": func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{} },
 		"page":     func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{{Floats: make([]float32, 9)}} },
+		"written":  func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{{Floats: make([]float32, 512)}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -708,11 +709,9 @@ func TestAttendDecodeDoesNotAllocate(t *testing.T) {
 func attendDoesNotAllocate(t *testing.T, pool *Pool) {
 	a := attnCase{heads: 8, kvHeads: 4, dim: 64, tq: 1, tk: 700, causal: true,
 		bias: "both"}.make(rand.New(rand.NewSource(2)))
-	paged(a, false, 64)
+	paged(a, false, 64, a.Tk-1)
 	step := func() {
-		WritePages(pool, a.Pages, a.Tk-1, a.K, a.V, 1, a.KVHeads, a.HeadDim)
 		b := *a
-		b.K, b.V = nil, nil
 		Attend(pool, &b)
 	}
 	step()
@@ -749,8 +748,7 @@ func BenchmarkAttend(b *testing.B) {
 	} {
 		a := bc.make(rand.New(rand.NewSource(1)))
 		if a.Tq == 1 || strings.HasSuffix(bc.name, "/pages") {
-			paged(a, false, a.Tk)
-			a.K, a.V = nil, nil
+			paged(a, false, a.Tk, a.Tk)
 		}
 		if strings.HasSuffix(bc.name, "/rounded") {
 			a.Rounding = RoundBytes
@@ -784,9 +782,10 @@ func BenchmarkAttend(b *testing.B) {
 	}
 }
 
-// paged puts the keys and values of a into pages, in pieces of the given number of rows, and rounds
-// its own to float16 if half is set. The rest of the pages is NaN, which must not enter any sum.
-func paged(a *Attention, half bool, piece int) {
+// paged puts the first rows keys and values of a into pages, in pieces of the given number of rows,
+// and leaves it the others; if half is set, rounded to float16. It returns all. The rest of the
+// pages is NaN, which must not enter any sum.
+func paged(a *Attention, half bool, piece, rows int) (k, v []float32) {
 	size, w := PageSize(a.KVHeads, a.HeadDim), a.KVHeads*a.HeadDim
 	for range (a.Tk + PageKeys - 1) / PageKeys {
 		g := new(Page)
@@ -799,7 +798,6 @@ func paged(a *Attention, half bool, piece int) {
 	}
 	pool := NewPool(2)
 	defer pool.Close()
-	var k, v []float32
 	for j := range a.Tk {
 		k, v = append(k, a.K[j*a.KStride:][:w]...), append(v, a.V[j*a.VStride:][:w]...)
 	}
@@ -810,15 +808,19 @@ func paged(a *Attention, half bool, piece int) {
 			WidenHalf(x, bits)
 		}
 	}
-	for lo := 0; lo < a.Tk; lo += piece {
-		hi := min(lo+piece, a.Tk)
+	for lo := 0; lo < rows; lo += piece {
+		hi := min(lo+piece, rows)
 		WritePages(pool, a.Pages, lo, k[lo*w:hi*w], v[lo*w:hi*w], hi-lo, a.KVHeads, a.HeadDim)
 	}
-	a.K, a.V, a.KStride, a.VStride = k, v, w, w
+	a.K, a.V, a.KStride, a.VStride = nil, nil, 0, 0
+	if rows < a.Tk {
+		a.K, a.V = k[rows*w:], v[rows*w:]
+	}
+	return k, v
 }
 
 // TestAttendPages: keys and values in pages of both types, written in any pieces, give the same
-// result as in one slice, also with windows.
+// result as in one slice, also with windows, and if the queries' own are written meanwhile.
 func TestAttendPages(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
@@ -850,12 +852,26 @@ func TestAttendPages(t *testing.T) {
 				if a.Window = window; c.taps && i%2 == 0 {
 					a.MaxTap = nil
 				}
-				paged(a, half, []int{c.tk, 1, 7, 33, 64, 100}[r.Intn(6)])
-				out, probs := refs.of(fmt.Sprint(i, j), a)
-				a.K, a.V = nil, nil
+				rows := a.Tk
+				if c.causal && j != 1 {
+					rows -= a.Tq
+				}
+				k, v := paged(a, half, []int{c.tk, 1, 7, 33, 64, 100}[r.Intn(6)], rows)
+				all, w := *a, c.kvHeads*c.dim
+				all.K, all.V, all.KStride, all.VStride = k, v, w, w
+				out, probs := refs.of(fmt.Sprint(i, j), &all)
 				Attend(pool, a)
-				t.Run(fmt.Sprintf("%v/half=%v/window=%d", c, half, window),
-					func(t *testing.T) { checkPaged(t, a, out, probs) })
+				t.Run(fmt.Sprintf("%v/half=%v/window=%d/rows=%d", c, half, window, rows),
+					func(t *testing.T) {
+						checkPaged(t, a, out, probs)
+						for values, want := range map[bool][]float32{false: k, true: v} {
+							got := make([]float32, len(want))
+							ReadPages(got, a.Pages, 0, a.Tk, a.KVHeads, a.HeadDim, values)
+							if !slices.Equal(got, want) {
+								t.Errorf("values %v: the pages differ", values)
+							}
+						}
+					})
 			}
 		}
 	})
@@ -884,9 +900,9 @@ func TestReadPages(t *testing.T) {
 			for range 20 {
 				c := attnCase{heads: 3, kvHeads: 3, dim: 1 + r.Intn(40), tq: 1, tk: 1 + r.Intn(200)}
 				a := c.make(r)
-				paged(a, half, 1+r.Intn(80))
+				k, v := paged(a, half, 1+r.Intn(80), a.Tk)
 				from, w := r.Intn(c.tk), c.kvHeads*c.dim
-				for values, want := range map[bool][]float32{false: a.K, true: a.V} {
+				for values, want := range map[bool][]float32{false: k, true: v} {
 					got := make([]float32, (c.tk-from)*w)
 					ReadPages(got, a.Pages, from, c.tk, c.kvHeads, c.dim, values)
 					if !slices.Equal(got, want[from*w:c.tk*w]) {

@@ -66,8 +66,9 @@ type attnJob struct {
 
 	merging sync.Mutex // for MaxTap
 
-	// For few queries: partial results of every query row, head and run of pages. The first run
-	// starts at firstKey.
+	// For few queries: the keys and values to write, and partial results of every query row, head
+	// and run of pages. The first run starts at firstKey.
+	fresh             pageWrite
 	firstKey          int
 	chunks, chunkKeys int
 	taskHeads         int       // key heads of a task
@@ -82,6 +83,7 @@ type attnScratch struct {
 	// key, which changes all scores of a query by the same amount.
 	queryScales, keyScales, mean []float32
 	keys, lasts                  []int32
+	written                      int // with few queries: keys of a head that the pages have
 }
 
 var (
@@ -111,6 +113,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	if a.Pages != nil && a.Tq <= attnFewRows && a.RowTap == nil && a.MaxTap == nil {
 		j.runFew(p)
 	} else {
+		a.write(p)
 		if a.MaxTap != nil {
 			clear(a.MaxTap[:a.Tq*a.Tk])
 		}

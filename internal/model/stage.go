@@ -511,9 +511,9 @@ func (p *Passage) attend(i, s int, out, q, k, v []float32) {
 		size = sp.FirstSize
 	}
 	kv := sp.Cache.Layer(i)
-	kv.Append(r.Pool, k, v, pos, size)
+	kv.Extend(pos, size)
 	tap := sp.tap(i, len(kv.Pos))
-	p.layers.Attention().Causal(r.Pool, out, q, pos, kv, sp.Calib.At(i), sp.Decoding, tap)
+	p.layers.Attention().Causal(r.Pool, out, q, k, v, pos, kv, sp.Calib.At(i), sp.Decoding, tap)
 	if sp.Trace != nil {
 		p.trace(i, s, q)
 	}

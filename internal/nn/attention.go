@@ -142,18 +142,21 @@ func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
 	}
 }
 
-// Causal computes attention of rows queries at pos, the last rows of l (already appended), over all
-// of l. q, out: [rows, Heads·HeadDim]. tap, which may be nil, records probabilities.
+// Causal computes attention of rows queries at pos, the last rows of l, over all of l. q, out:
+// [rows, Heads·HeadDim]. l is extended by the rows, whose keys k and values v, [rows,
+// KVHeads·HeadDim], are written first; nil: they are appended. tap, which may be nil, records
+// probabilities.
 func (a *Attention) Causal(
-	p *kernel.Pool, out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+	p *kernel.Pool, out, q, k, v []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
 	tap *Tap,
 ) {
-	k := a.causal(out, q, pos, l, c, decoding)
+	at := a.causal(out, q, pos, l, c, decoding)
+	at.K, at.V = k, v
 	if tap != nil {
-		tap.before(&k)
-		defer tap.after(&k)
+		tap.before(&at)
+		defer tap.after(&at)
 	}
-	a.attend(p, &k)
+	a.attend(p, &at)
 }
 
 func (a *Attention) causal(

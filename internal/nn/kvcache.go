@@ -343,8 +343,14 @@ func (l *LayerKV) note(n, by int) {
 // Append adds keys. k, v: [len(pos), KVHeads·HeadDim]; size nil means all 1.
 func (l *LayerKV) Append(p *kernel.Pool, k, v []float32, pos []Pos, size []float32) {
 	at := len(l.Pos)
-	l.room(len(pos))
+	l.Extend(pos, size)
 	kernel.WritePages(p, l.pages, at, k, v, len(pos), l.pool.kvHeads, l.pool.headDim)
+}
+
+// Extend is Append for keys and values that [Attention.Causal] writes.
+func (l *LayerKV) Extend(pos []Pos, size []float32) {
+	at := len(l.Pos)
+	l.room(len(pos))
 	l.Pos = append(l.Pos, pos...)
 	for t, p := range pos {
 		s := float32(1)

@@ -91,8 +91,7 @@ func TestWindow(t *testing.T) {
 				out := make([]float32, n*heads*dim)
 				for lo := 0; lo < n; lo += piece {
 					hi := min(lo+piece, n)
-					cache.Layer(0).Append(nil, k[lo*kv*dim:hi*kv*dim], v[lo*kv*dim:hi*kv*dim],
-						c.pos[lo:hi], size[lo:hi])
+					cache.Layer(0).Extend(c.pos[lo:hi], size[lo:hi])
 					w := heads * dim
 					tap := &Tap{
 						Mean: []int32{0, int32(hi-lo) - 1}, Largest: []int32{int32(hi-lo) / 2},
@@ -100,8 +99,8 @@ func TestWindow(t *testing.T) {
 					if hi-lo == 1 {
 						tap.Mean = tap.Mean[:1]
 					}
-					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], c.pos[lo:hi], cache.Layer(0),
-						c.calib, false, tap)
+					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], k[lo*kv*dim:hi*kv*dim],
+						v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], cache.Layer(0), c.calib, false, tap)
 					checkTap(t, tap, got, heads, n, lo, hi)
 				}
 				for i := range out {
@@ -181,7 +180,7 @@ func oneRowDoesNotAllocate(t *testing.T) {
 			for _, window := range []int{0, 5, n} {
 				a := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 				if got := testing.AllocsPerRun(20, func() {
-					a.Causal(nil, out, q, pos[n-1:], l, c, true, nil)
+					a.Causal(nil, out, q, nil, nil, pos[n-1:], l, c, true, nil)
 				}); got != 0 {
 					t.Errorf("%s positions, %+v, window %d: %v allocations", name, c, window, got)
 				}
