@@ -35,9 +35,9 @@ const (
 )
 
 // spanTile adds the products of tiles of rows with an unpacked span of a panel to the accumulators
-// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. scales are
-// those of the columns, before the parameters of the blocks. If dst is not nil, the sums and the
-// bias go to its rows, ldd floats apart, and c is not written. For every 32 of K it prefetches
+// c, rows of 32, or sets them if first is not 0. x and c of the tiles follow one another. scales
+// are those of the columns, before the parameters of the blocks. If dst is not nil, the sums and
+// the bias go to its rows, ldd floats apart, and c is not written. For every 32 of K it prefetches
 // spanFetch bytes from next on, until end.
 type spanTile = func(c *float32, x, w *byte, scales *float32, blocks, tiles, first int,
 	next, end uintptr, dst *float32, ldd int, bias *float32)
@@ -264,12 +264,13 @@ func (t *spanProduct) task(task int) {
 		if i+1 < t.spans*panels {
 			next = t.spanOf(panel+(i+1)%panels, (i+1)/panels)
 		}
-		if lines := (len(next) - (end-first)*len(data)/size*spanFetch + 63) / 64; lines > 0 {
-			spanFetchRest(&next[len(next)-min(len(next), 64*lines)], lines) // tiles fetch the others
+		blocks := len(data) / size
+		fetched := (end - first) * blocks * spanFetch // by the tiles
+		if lines := (len(next) - fetched + 63) / 64; lines > 0 {
+			spanFetchRest(&next[max(0, len(next)-64*lines)], lines)
 		}
-		s.unpack(t.ops, t.w.Format, data, len(data)/size)
-		s.multiply(t, panel+at, s.sums[at*rows*4*quantPanel:], span, len(data)/size, first, end,
-			next)
+		s.unpack(t.ops, t.w.Format, data, blocks)
+		s.multiply(t, panel+at, s.sums[at*rows*4*quantPanel:], span, blocks, first, end, next)
 	}
 	spanScratches.Put(s)
 }

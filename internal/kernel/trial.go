@@ -77,7 +77,8 @@ func (t *trial) load() {
 	}
 }
 
-// end chooses by the ratio of the second plan's median time to the first one's. The caller holds mu.
+// end chooses by the ratio of the second plan's median time to the first one's. The caller holds
+// mu.
 func (t *trial) end(ratio float64, n, k int) {
 	best := t.plans[0]
 	if ratio < trialGain {
@@ -109,7 +110,8 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// trialBytes is the least size of a weight whose product takes part in a trial. Smaller ones may be in a cache, and memory is what these plans differ in. Tests lower it.
+// trialBytes is the least size of a weight whose product takes part in a trial. Smaller ones may be
+// in a cache, and memory is what these plans differ in. Tests lower it.
 var trialBytes = 2 << 20
 
 const (

@@ -57,8 +57,9 @@ type byteUnpacker struct {
 	mask   uint32 // of the values in the lower half of every word
 	second parameter
 	unit   int // bytes of an unpacked block
-	// full is the ratio of a block whose scale is the span's, and factor is a span's scale divided by its blocks' largest scale or, with a minimum, largest
-	// value: whole values stay exact where the blocks' scales agree
+	// full is the ratio of a block whose scale is the span's, and factor is a span's scale divided
+	// by its blocks' largest scale or, with a minimum, largest value: whole values stay exact where
+	// the blocks' scales agree
 	full, factor float64
 	// part unpacks half i of block b at BX, for vector h of the strip's columns, to at(h, group)
 	// from R10 on

@@ -4,10 +4,11 @@ package main
 // leaves room for weights of 4 bits, but not of 8. So there are two kernels.
 //
 // Nibbles: a unit of 32 of K is [8 groups of K][32 columns][4] values from 0 to 15, and then
-// [32 columns] ratios of the block's scale and the span's, twice in 32 bits. A block is summed in 16
-// bits, and multiplied by the ratio while pairs of sums are added in 32 bits. What a block's values
-// lack, a minimum or -8 times the scale, is multiplied by the sum of the block of x, two blocks in
-// one instruction. A row of x in a span is 256 int8, the scale, and [8] int16 sums of blocks.
+// [32 columns] ratios of the block's scale and the span's, twice in 32 bits. A block is summed in
+// 16 bits, and multiplied by the ratio while pairs of sums are added in 32 bits. What a block's
+// values lack, a minimum or -8 times the scale, is multiplied by the sum of the block of x, two
+// blocks in one instruction. A row of x in a span is 256 int8, the scale, and [8] int16 sums of
+// blocks.
 //
 // Words: a unit of 32 of K is [16 pairs of K][32 columns][2] int16, 16 times the value where the
 // block's scale is the span's. Pairs are values 0 and 2 of a group of four, and 1 and 3. A row of x
@@ -83,8 +84,8 @@ func words8(s isa) byteUnpacker {
 	return u
 }
 
-// spanNibbles has registers for the sums of a block in 16 bits. With 256 bits, those of a span in 32
-// bits are in memory.
+// spanNibbles has registers for the sums of a block in 16 bits. With 256 bits, those of a span in
+// 32 bits are in memory.
 func spanNibbles(v isa) spanKernel {
 	k := spanKernel{isa: v, name: "Nibbles" + v.name, rows: 6, vectors: 2, act: nibbleAct,
 		scale: spanScale, sums: 12, spare: [4]int{24, 25, 26, 27}}
