@@ -8,7 +8,7 @@ import (
 )
 
 // runFew computes one to attnFewRows queries over pages, as in decoding. A page is read once for
-// all query heads that share its keys. A task is one key head and one run of pages. The partial
+// all query heads that share its keys. A task is some key heads and one run of pages. The partial
 // results of the runs are joined in order afterwards. Keys and values to write are written by the
 // task that reads them, when they are about to be read and their page is on its way.
 func (j *attnJob) runFew(p *Pool) {
@@ -60,21 +60,21 @@ func (j *attnJob) fewBias() {
 
 func (j *attnJob) fewTask(i int) {
 	sc := attnScratches.Get().(*attnScratch)
-	first := i / j.chunks * j.taskHeads
-	end := min(first+j.taskHeads, j.a.KVHeads)
-	for kv := first; kv < end; kv++ {
-		j.fewHead(sc, kv, min(kv+1, end-1), i%j.chunks)
-	}
+	sc.kv0 = i / j.chunks * j.taskHeads
+	sc.kv1 = min(sc.kv0+j.taskHeads, j.a.KVHeads)
+	j.fewHeads(sc, i%j.chunks)
 	attnScratches.Put(sc)
 }
 
-// fewHead computes the query heads of key head kv over a run of pages. next is the key head that
-// follows.
-func (j *attnJob) fewHead(sc *attnScratch, kv, next, chunk int) {
+// fewHeads computes the query heads of some key heads over a run of pages. It reads the keys of a
+// page head by head, as they lie in memory, then those of the next, and then the values.
+func (j *attnJob) fewHeads(sc *attnScratch, chunk int) {
 	a, ops := &j.a, j.ops
 	c0 := j.firstKey + chunk*j.chunkKeys
 	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
-	sc.q, sc.s, sc.o = grow(sc.q, depth), grow(sc.s, j.chunkKeys), grow(sc.o, depth)
+	h0, h1 := sc.kv0*group, sc.kv1*group
+	sc.q, sc.s, sc.o = grow(sc.q, (h1-h0)*depth), grow(sc.s, (h1-h0)*j.chunkKeys),
+		grow(sc.o, depth)
 	sc.written = a.Tk
 	if a.K != nil {
 		sc.written = a.Tk - a.Tq
@@ -85,72 +85,96 @@ func (j *attnJob) fewHead(sc *attnScratch, kv, next, chunk int) {
 			n = min(n, t+a.Tk-a.Tq+1-c0)
 		}
 		first := max(0, a.oldest(t)-c0)
-		for h := kv * group; h < (kv+1)*group; h++ {
-			at := (t*a.Heads+h)*j.chunks + chunk
-			if n <= first {
+		if n <= first {
+			for h := h0; h < h1; h++ {
+				at := (t*a.Heads+h)*j.chunks + chunk
 				j.top[at], j.sum[at] = -math.MaxFloat32, 0
 				clear(j.out[at*depth:][:depth])
-				continue
 			}
-			ops.copyRows(&sc.q[0], 0, &a.Q[t*a.QStride+h*a.HeadDim], 0, 1, a.HeadDim, a.Scale)
-			full := j.vectors(n)
-			j.fewScores(sc, kv, c0, full)
+			continue
+		}
+		for h := h0; h < h1; h++ {
+			ops.copyRows(&sc.q[(h-h0)*depth], 0, &a.Q[t*a.QStride+h*a.HeadDim], 0, 1, a.HeadDim,
+				a.Scale)
+		}
+		full := j.vectors(n)
+		j.fewScores(sc, c0, full)
+		for h := h0; h < h1; h++ {
+			s := sc.s[(h-h0)*j.chunkKeys:][:full]
 			for i := range first {
-				sc.s[i] = float32(math.Inf(-1))
+				s[i] = float32(math.Inf(-1))
 			}
 			for i := n; i < full; i++ {
-				sc.s[i] = float32(math.Inf(-1))
+				s[i] = float32(math.Inf(-1))
 			}
 			top := float32(0)
 			if len(j.biasRows) == 0 {
-				top = ops.rowMax(&sc.s[0], full)
+				top = ops.rowMax(&s[0], full)
 			} else {
-				top = ops.addMax(&sc.s[0], &j.biasRows[t*j.biasWidth+c0-j.firstKey], full)
+				top = ops.addMax(&s[0], &j.biasRows[t*j.biasWidth+c0-j.firstKey], full)
 			}
+			at := (t*a.Heads+h)*j.chunks + chunk
 			top = max(top, -math.MaxFloat32)
-			j.top[at], j.sum[at] = top, ops.expSum(&sc.s[0], full, top)
-			after := next
-			if h+1 < (kv+1)*group {
-				after = kv
-			}
-			j.fewValues(sc, j.out[at*depth:][:depth], kv, after, c0, n)
+			j.top[at], j.sum[at] = top, ops.expSum(&s[0], full, top)
 		}
+		j.fewValues(sc, t, chunk, c0, n)
 	}
 }
 
-// fewScores sets sc.s to the products of sc.q with the n keys from c0 on, in whole vectors.
-func (j *attnJob) fewScores(sc *attnScratch, kv, c0, n int) {
+// fewScores sets sc.s to the products of sc.q with the n keys from c0 on, in whole vectors. Keys
+// and values that are to be written are written before their page is read.
+func (j *attnJob) fewScores(sc *attnScratch, c0, n int) {
 	a := &j.a
+	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
 	for lo := 0; lo < n; lo += PageKeys {
-		if end := min(a.Tk, c0+lo+PageKeys); sc.written < end {
-			j.fresh.heads((c0+lo)/PageKeys, kv, kv+1)
-			sc.written = end
+		end := min(a.Tk, c0+lo+PageKeys)
+		for kv := sc.kv0; kv < sc.kv1; kv++ {
+			if sc.written < end {
+				j.fresh.heads((c0+lo)/PageKeys, kv, kv+1)
+			}
+			next := j.valuesOf(sc.kv0, c0, n)
+			switch {
+			case kv+1 < sc.kv1:
+				next = j.keysOf(kv+1, c0+lo)
+			case lo+PageKeys < n:
+				next = j.keysOf(sc.kv0, c0+lo+PageKeys)
+			}
+			for i := (kv - sc.kv0) * group; i < (kv-sc.kv0+1)*group; i++ {
+				j.weighPart(&sc.s[i*j.chunkKeys+lo], &sc.q[i*depth], j.keysOf(kv, c0+lo), PageKeys,
+					a.HeadDim, min(PageKeys, n-lo), next)
+			}
 		}
-		next := j.valuesOf(kv, c0, n)
-		if lo+PageKeys < n {
-			next = j.keysOf(kv, c0+lo+PageKeys)
-		}
-		j.weighPart(&sc.s[lo], &sc.q[0], j.keysOf(kv, c0+lo), PageKeys, a.HeadDim,
-			min(PageKeys, n-lo), next)
+		sc.written = max(sc.written, end)
 	}
 }
 
-// fewValues sets out to the sum of the values of the n keys from c0 on, weighted by sc.s. The keys
-// of head after are read next.
-func (j *attnJob) fewValues(sc *attnScratch, out []float32, kv, after, c0, n int) {
-	depth := padded(j.a.HeadDim)
+// fewValues sets out of query t to the sums of the values of the n keys from c0 on, weighted by
+// sc.s.
+func (j *attnJob) fewValues(sc *attnScratch, t, chunk, c0, n int) {
+	a := &j.a
+	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
 	for lo := 0; lo < n; lo += PageKeys {
-		next, to := j.keysOf(after, c0), out
-		if lo+PageKeys < n {
-			next = j.valuesOf(kv, c0+lo+PageKeys, n-lo-PageKeys)
-		}
-		if lo > 0 {
-			to = sc.o
-		}
-		j.weighPart(&to[0], &sc.s[lo], j.valuesOf(kv, c0+lo, n-lo), depth, min(PageKeys, n-lo),
-			depth, next)
-		if lo > 0 {
-			j.ops.axpy(&out[0], &sc.o[0], depth, 1)
+		rows := min(PageKeys, n-lo)
+		for kv := sc.kv0; kv < sc.kv1; kv++ {
+			next := j.keysOf(sc.kv0, c0)
+			switch {
+			case kv+1 < sc.kv1:
+				next = j.valuesOf(kv+1, c0+lo, n-lo)
+			case lo+PageKeys < n:
+				next = j.valuesOf(sc.kv0, c0+lo+PageKeys, n-lo-PageKeys)
+			}
+			for i := (kv - sc.kv0) * group; i < (kv-sc.kv0+1)*group; i++ {
+				out := j.out[((t*a.Heads+sc.kv0*group+i)*j.chunks+chunk)*depth:][:depth]
+				to := out
+				if lo > 0 {
+					to = sc.o
+				}
+				j.weighPart(&to[0], &sc.s[i*j.chunkKeys+lo], j.valuesOf(kv, c0+lo, n-lo), depth,
+					rows, depth, next)
+				if lo > 0 {
+					j.ops.axpy(&out[0], &sc.o[0], depth, 1)
+				}
+			}
 		}
 	}
 }

@@ -83,7 +83,8 @@ type attnScratch struct {
 	// key, which changes all scores of a query by the same amount.
 	queryScales, keyScales, mean []float32
 	keys, lasts                  []int32
-	written                      int // with few queries: keys of a head that the pages have
+	// With few queries: the key heads of the task, and the keys that the pages have of them.
+	kv0, kv1, written int
 }
 
 var (
