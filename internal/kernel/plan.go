@@ -22,18 +22,15 @@ var planNames = [...]string{planRows: "rows", planTurns: "turns"}
 // turnsRows is the most rows of planTurns.
 const turnsRows = 2
 
-// Lists of plans. The first is used unless another is faster.
-var (
-	onlyRows    = []plan{planRows}
-	rowsOrTurns = []plan{planRows, planTurns}
-)
+// allPlans are the plans. The first is used unless another is faster.
+var allPlans = []plan{planRows, planTurns}
 
 // plans returns the plans of products of m rows with weights in f.
 func (s isa) plans(f Format, m int) []plan {
 	if f.blocks() && s.vnni && m <= turnsRows && f != IQ4 {
-		return rowsOrTurns
+		return allPlans
 	}
-	return onlyRows
+	return allPlans[:1]
 }
 
 var (

@@ -347,8 +347,10 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
-	t := newQuantProduct(p, b.on, dst, x, m, w, bias)
-	defer t.free()
+	t := quantProducts.Get().(*quantProduct)
+	t.on, t.dst, t.x, t.m, t.w, t.bias = b.on, dst, x, m, w, bias
+	t.plan, t.blocks, t.rows = planRows, quantBlocks(w.K), p.share(m, quantRows)
+	t.acts = growWork(t.acts, m*t.blocks*actBlock)
 	chosen, timed := b.choose(w, m)
 	if b.on == b.isa { // else Go, which has one way
 		t.plan = chosen
@@ -363,20 +365,6 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if timed.shape != nil && !pool.stopped() {
 		timed.end()
 	}
-}
-
-// newQuantProduct allocates room for the activations, which p's threads quantise; free releases it.
-func newQuantProduct(
-	p *Pool, on isa, dst, x []float32, m int, w *Matrix, bias []float32,
-) *quantProduct {
-	t := quantProducts.Get().(*quantProduct)
-	t.on, t.dst, t.x, t.m, t.w, t.bias = on, dst, x, m, w, bias
-	t.plan, t.blocks, t.rows = planRows, quantBlocks(w.K), p.share(m, quantRows)
-	t.acts = growWork(t.acts, m*t.blocks*actBlock)
-	return t
-}
-
-func (t *quantProduct) free() {
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	quantProducts.Put(t)
 }
@@ -392,16 +380,12 @@ const (
 	quantSerialWork = 1 << 18
 )
 
+// quantize fills acts for some rows.
 func (t *quantProduct) quantize(task int) {
-	t.quantizeRows(task*t.rows, min(t.m, (task+1)*t.rows))
-}
-
-// quantizeRows fills acts for rows first … end-1.
-func (t *quantProduct) quantizeRows(first, end int) {
 	k := t.w.K
 	whole := k / quantBlock
 	offset := quantOffset(t.w.Format)
-	for i := first; i < end; i++ {
+	for i := task * t.rows; i < min(t.m, (task+1)*t.rows); i++ {
 		x := t.x[i*k : (i+1)*k]
 		dst := t.acts[i*t.blocks*actBlock : (i+1)*t.blocks*actBlock]
 		if t.w.Order != nil {
