@@ -59,120 +59,134 @@ func (j *attnJob) fewBias() {
 }
 
 func (j *attnJob) fewTask(i int) {
-	sc := attnScratches.Get().(*attnScratch)
-	sc.kv0 = i / j.chunks * j.taskHeads
-	sc.kv1 = min(sc.kv0+j.taskHeads, j.a.KVHeads)
-	j.fewHeads(sc, i%j.chunks)
-	attnScratches.Put(sc)
+	first, chunk := i/j.chunks*j.taskHeads, i%j.chunks
+	t := attnFew{
+		attnJob: j, attnScratch: attnScratches.Get().(*attnScratch),
+		kv0: first, kv1: min(first+j.taskHeads, j.a.KVHeads),
+		chunk: chunk, c0: j.firstKey + chunk*j.chunkKeys,
+		depth: padded(j.a.HeadDim), group: j.a.Heads / j.a.KVHeads, written: j.a.Tk,
+	}
+	if j.a.K != nil {
+		t.written -= j.a.Tq
+	}
+	t.run()
+	attnScratches.Put(t.attnScratch)
 }
 
-// fewHeads computes the query heads of some key heads over a run of pages. It reads the keys of a
-// page head by head, as they lie in memory, then those of the next, and then the values.
-func (j *attnJob) fewHeads(sc *attnScratch, chunk int) {
-	a, ops := &j.a, j.ops
-	c0 := j.firstKey + chunk*j.chunkKeys
-	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
-	h0, h1 := sc.kv0*group, sc.kv1*group
-	sc.q, sc.s, sc.o = grow(sc.q, (h1-h0)*depth), grow(sc.s, (h1-h0)*j.chunkKeys),
-		grow(sc.o, depth)
-	sc.written = a.Tk
-	if a.K != nil {
-		sc.written = a.Tk - a.Tq
-	}
-	for t := 0; t < a.Tq; t++ {
-		n := min(j.chunkKeys, a.Tk-c0)
+// attnFew computes the query heads of key heads kv0 … kv1-1 over a run of pages, whose first key is
+// c0. It reads the keys of a page, head after head as they lie in memory, then the keys of the next
+// page, and then the values.
+type attnFew struct {
+	*attnJob
+	*attnScratch
+	kv0, kv1  int
+	chunk, c0 int // number and first key of the run
+	depth     int // head dim, padded
+	group     int // query heads of a key head
+	written   int // keys that the pages have of these heads
+}
+
+func (t *attnFew) run() {
+	a, ops := &t.a, t.ops
+	heads := (t.kv1 - t.kv0) * t.group
+	t.q, t.s, t.o = grow(t.q, heads*t.depth), grow(t.s, heads*t.chunkKeys), grow(t.o, t.depth)
+	for i := range a.Tq {
+		n := min(t.chunkKeys, a.Tk-t.c0)
 		if a.Causal {
-			n = min(n, t+a.Tk-a.Tq+1-c0)
+			n = min(n, i+a.Tk-a.Tq+1-t.c0)
 		}
-		first := max(0, a.oldest(t)-c0)
+		first := max(0, a.oldest(i)-t.c0)
 		if n <= first {
-			for h := h0; h < h1; h++ {
-				at := (t*a.Heads+h)*j.chunks + chunk
-				j.top[at], j.sum[at] = -math.MaxFloat32, 0
-				clear(j.out[at*depth:][:depth])
+			for h := range heads {
+				at := t.partOf(i, h)
+				t.top[at], t.sum[at] = -math.MaxFloat32, 0
+				clear(t.out[at*t.depth:][:t.depth])
 			}
 			continue
 		}
-		for h := h0; h < h1; h++ {
-			ops.copyRows(&sc.q[(h-h0)*depth], 0, &a.Q[t*a.QStride+h*a.HeadDim], 0, 1, a.HeadDim,
-				a.Scale)
+		for h := range heads {
+			q := &a.Q[i*a.QStride+(t.kv0*t.group+h)*a.HeadDim]
+			ops.copyRows(&t.q[h*t.depth], 0, q, 0, 1, a.HeadDim, a.Scale)
 		}
-		full := j.vectors(n)
-		j.fewScores(sc, c0, full)
-		for h := h0; h < h1; h++ {
-			s := sc.s[(h-h0)*j.chunkKeys:][:full]
-			for i := range first {
-				s[i] = float32(math.Inf(-1))
+		full := t.vectors(n)
+		t.scores(full)
+		for h := range heads {
+			s := t.s[h*t.chunkKeys:][:full]
+			for k := range first {
+				s[k] = float32(math.Inf(-1))
 			}
-			for i := n; i < full; i++ {
-				s[i] = float32(math.Inf(-1))
+			for k := n; k < full; k++ {
+				s[k] = float32(math.Inf(-1))
 			}
 			top := float32(0)
-			if len(j.biasRows) == 0 {
+			if len(t.biasRows) == 0 {
 				top = ops.rowMax(&s[0], full)
 			} else {
-				top = ops.addMax(&s[0], &j.biasRows[t*j.biasWidth+c0-j.firstKey], full)
+				top = ops.addMax(&s[0], &t.biasRows[i*t.biasWidth+t.c0-t.firstKey], full)
 			}
-			at := (t*a.Heads+h)*j.chunks + chunk
 			top = max(top, -math.MaxFloat32)
-			j.top[at], j.sum[at] = top, ops.expSum(&s[0], full, top)
+			at := t.partOf(i, h)
+			t.top[at], t.sum[at] = top, ops.expSum(&s[0], full, top)
 		}
-		j.fewValues(sc, t, chunk, c0, n)
+		t.values(i, n)
 	}
 }
 
-// fewScores sets sc.s to the products of sc.q with the n keys from c0 on, in whole vectors. Keys
-// and values that are to be written are written before their page is read.
-func (j *attnJob) fewScores(sc *attnScratch, c0, n int) {
-	a := &j.a
-	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
+// partOf is the index of the run's partial result for query i and query head h of these.
+func (t *attnFew) partOf(i, h int) int {
+	return (i*t.a.Heads+t.kv0*t.group+h)*t.chunks + t.chunk
+}
+
+// scores sets s to the products of q with the first n keys, in whole vectors. Keys and values that
+// are to be written are written before their page is read.
+func (t *attnFew) scores(n int) {
 	for lo := 0; lo < n; lo += PageKeys {
-		end := min(a.Tk, c0+lo+PageKeys)
-		for kv := sc.kv0; kv < sc.kv1; kv++ {
-			if sc.written < end {
-				j.fresh.heads((c0+lo)/PageKeys, kv, kv+1)
+		c := t.c0 + lo
+		end := min(t.a.Tk, c+PageKeys)
+		for kv := t.kv0; kv < t.kv1; kv++ {
+			if t.written < end {
+				t.fresh.heads(c/PageKeys, kv, kv+1)
 			}
-			next := j.valuesOf(sc.kv0, c0, n)
+			next := t.valuesOf(t.kv0, t.c0, n)
 			switch {
-			case kv+1 < sc.kv1:
-				next = j.keysOf(kv+1, c0+lo)
+			case kv+1 < t.kv1:
+				next = t.keysOf(kv+1, c)
 			case lo+PageKeys < n:
-				next = j.keysOf(sc.kv0, c0+lo+PageKeys)
+				next = t.keysOf(t.kv0, c+PageKeys)
 			}
-			for i := (kv - sc.kv0) * group; i < (kv-sc.kv0+1)*group; i++ {
-				j.weighPart(&sc.s[i*j.chunkKeys+lo], &sc.q[i*depth], j.keysOf(kv, c0+lo), PageKeys,
-					a.HeadDim, min(PageKeys, n-lo), next)
+			for g := range t.group {
+				h := (kv-t.kv0)*t.group + g
+				t.weighPart(&t.s[h*t.chunkKeys+lo], &t.q[h*t.depth], t.keysOf(kv, c), PageKeys,
+					t.a.HeadDim, min(PageKeys, n-lo), next)
 			}
 		}
-		sc.written = max(sc.written, end)
+		t.written = max(t.written, end)
 	}
 }
 
-// fewValues sets out of query t to the sums of the values of the n keys from c0 on, weighted by
-// sc.s.
-func (j *attnJob) fewValues(sc *attnScratch, t, chunk, c0, n int) {
-	a := &j.a
-	depth, group := padded(a.HeadDim), a.Heads/a.KVHeads
+// values sets the outputs of query i to the sums of the first n values, weighted by s.
+func (t *attnFew) values(i, n int) {
 	for lo := 0; lo < n; lo += PageKeys {
-		rows := min(PageKeys, n-lo)
-		for kv := sc.kv0; kv < sc.kv1; kv++ {
-			next := j.keysOf(sc.kv0, c0)
+		c, rows := t.c0+lo, min(PageKeys, n-lo)
+		for kv := t.kv0; kv < t.kv1; kv++ {
+			next := t.keysOf(t.kv0, t.c0)
 			switch {
-			case kv+1 < sc.kv1:
-				next = j.valuesOf(kv+1, c0+lo, n-lo)
+			case kv+1 < t.kv1:
+				next = t.valuesOf(kv+1, c, rows)
 			case lo+PageKeys < n:
-				next = j.valuesOf(sc.kv0, c0+lo+PageKeys, n-lo-PageKeys)
+				next = t.valuesOf(t.kv0, c+PageKeys, n-lo-PageKeys)
 			}
-			for i := (kv - sc.kv0) * group; i < (kv-sc.kv0+1)*group; i++ {
-				out := j.out[((t*a.Heads+sc.kv0*group+i)*j.chunks+chunk)*depth:][:depth]
+			for g := range t.group {
+				h := (kv-t.kv0)*t.group + g
+				out := t.out[t.partOf(i, h)*t.depth:][:t.depth]
 				to := out
 				if lo > 0 {
-					to = sc.o
+					to = t.o
 				}
-				j.weighPart(&to[0], &sc.s[i*j.chunkKeys+lo], j.valuesOf(kv, c0+lo, n-lo), depth,
-					rows, depth, next)
+				t.weighPart(&to[0], &t.s[h*t.chunkKeys+lo], t.valuesOf(kv, c, rows), t.depth, rows,
+					t.depth, next)
 				if lo > 0 {
-					j.ops.axpy(&out[0], &sc.o[0], depth, 1)
+					t.ops.axpy(&out[0], &t.o[0], t.depth, 1)
 				}
 			}
 		}

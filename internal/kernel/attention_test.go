@@ -782,6 +782,35 @@ func BenchmarkAttend(b *testing.B) {
 	}
 }
 
+// BenchmarkAttendSteps reports how fast one query reads keys and values that are in no cache.
+func BenchmarkAttendSteps(b *testing.B) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, heads := range [][2]int{{32, 32}, {28, 4}} {
+		for _, keys := range []int{60, 150, 640} {
+			r := rand.New(rand.NewSource(1))
+			bytes := 4 * heads[1] * 128 * keys // of keys and values in float16
+			var steps []*Attention
+			for len(steps)*bytes < 150<<20 {
+				a := attnCase{
+					heads: heads[0], kvHeads: heads[1], dim: 128, tq: 1, tk: keys, causal: true,
+				}.make(r)
+				paged(a, true, a.Tk, a.Tk-1)
+				steps = append(steps, a)
+			}
+			b.Run(fmt.Sprintf("heads=%d/%d/keys=%d", heads[0], heads[1], keys), func(b *testing.B) {
+				for b.Loop() {
+					for _, a := range steps {
+						Attend(pool, a)
+					}
+				}
+				read := float64(len(steps)*bytes) * float64(b.N)
+				b.ReportMetric(read/b.Elapsed().Seconds()/1e9, "GB/s")
+			})
+		}
+	}
+}
+
 // paged puts the first rows keys and values of a into pages, in pieces of the given number of rows,
 // and leaves it the others; if half is set, rounded to float16. It returns all. The rest of the
 // pages is NaN, which must not enter any sum.

@@ -83,8 +83,6 @@ type attnScratch struct {
 	// key, which changes all scores of a query by the same amount.
 	queryScales, keyScales, mean []float32
 	keys, lasts                  []int32
-	// With few queries: the key heads of the task, and the keys that the pages have of them.
-	kv0, kv1, written int
 }
 
 var (

@@ -22,10 +22,12 @@ import "fmt"
 // on threads nor on the other rows. Results below the normal range may be zero. With a weight in
 // Q12, amd64's assembly rounds them to int16 in blocks of 128; sums within a block are exact.
 //
-// With VNNI and with AMX, x is rounded in spans of 256 instead, and the weights to int8 with one
-// scale for a column's span; Q8 and Q4 stay exact where the blocks' scales agree. Both give the
-// same bits. Products with a pool of [Pool.Step] keep the blocks of 32, and its products
-// with BF16Dot do without tiles of AMX, which add in another order.
+// On amd64, x is rounded in spans of 256 instead, and so are the weights, with one scale for a
+// column's span; Q8 and Q4 stay exact where the blocks' scales agree. With VNNI and with AMX, both
+// become int8, with the same bits. Without, Q4 and Q4M keep their values, with the ratio of a
+// block's scale and the span's rounded to an integer, and for Q8 and IQ4 x and the weights become
+// int16. Products with a pool of [Pool.Step] keep the blocks of 32, and its products with BF16Dot
+// do without tiles of AMX, which add in another order.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {

@@ -94,11 +94,15 @@ func Plans() []PlanTrial {
 	b := current.Load()
 	var plans []PlanTrial
 	for f := range Format(formatCount) {
-		if t := &b.trials[f]; len(t.plans) < 2 {
+		t := &b.trials[f]
+		if len(t.plans) < 2 {
 			continue
-		} else if fixedPlan.Load() > 0 {
-			plans = append(plans, t.shown(b.fixed(f, 1)))
-		} else if p, ok := t.outcome(); ok {
+		}
+		p, ok := t.outcome()
+		if fixedPlan.Load() > 0 {
+			p, ok = b.fixed(f, 1), true
+		}
+		if ok {
 			plans = append(plans, t.shown(p))
 		}
 	}

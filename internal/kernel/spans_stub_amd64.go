@@ -9,32 +9,32 @@ package kernel
 //go:noescape
 func spanFetchRest(p *byte, lines int)
 
-// spanScalesQ4AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 256 times the ratios of each block's scales to these and their offsets, with round added.
 //
 //go:noescape
 func spanScalesQ4AVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4AVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4AVX512 computed.
+// spanUnpackQ4AVX512 unpacks blocks of a strip at w, with the parameters that spanScalesQ4AVX512 computed.
 //
 //go:noescape
 func spanUnpackQ4AVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ4MAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4MAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 256 times the ratios of each block's scales to these and their offsets, with round added.
 //
 //go:noescape
 func spanScalesQ4MAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4MAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MAVX512 computed.
+// spanUnpackQ4MAVX512 unpacks blocks of a strip at w, with the parameters that spanScalesQ4MAVX512 computed.
 //
 //go:noescape
 func spanUnpackQ4MAVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ8AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ8AVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 256 times the ratios of each block's scales to these and their offsets, with round added.
 //
 //go:noescape
 func spanScalesQ8AVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ8AVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8AVX512 computed.
+// spanUnpackQ8AVX512 unpacks blocks of a strip at w, with the parameters that spanScalesQ8AVX512 computed.
 //
 //go:noescape
 func spanUnpackQ8AVX512(to *byte, w *byte, params *byte, blocks int)
@@ -104,32 +104,32 @@ func spanTile12AVX512(c *float32, x *byte, w *byte, scales *float32, blocks int,
 //go:noescape
 func spanRowAVX512(dst *byte, x *float32, steps int)
 
-// spanScalesQ4NibblesAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4NibblesAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 1 times the ratios of each block's scales to these and their minima.
 //
 //go:noescape
 func spanScalesQ4NibblesAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4NibblesAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4NibblesAVX512 computed.
+// spanUnpackQ4NibblesAVX512 unpacks blocks of a strip at w, with the parameters that spanScalesQ4NibblesAVX512 computed.
 //
 //go:noescape
 func spanUnpackQ4NibblesAVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ4MNibblesAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4MNibblesAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 1 times the ratios of each block's scales to these and their minima.
 //
 //go:noescape
 func spanScalesQ4MNibblesAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4MNibblesAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MNibblesAVX512 computed.
+// spanUnpackQ4MNibblesAVX512 unpacks blocks of a strip at w, with the parameters that spanScalesQ4MNibblesAVX512 computed.
 //
 //go:noescape
 func spanUnpackQ4MNibblesAVX512(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ8WordsAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ8WordsAVX512 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 128 times the ratios of each block's scales to these.
 //
 //go:noescape
 func spanScalesQ8WordsAVX512(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ8WordsAVX512 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8WordsAVX512 computed.
+// spanUnpackQ8WordsAVX512 unpacks blocks of a strip at w, with the parameters that spanScalesQ8WordsAVX512 computed.
 //
 //go:noescape
 func spanUnpackQ8WordsAVX512(to *byte, w *byte, params *byte, blocks int)
@@ -204,32 +204,32 @@ func spanRowNibblesAVX512(dst *byte, x *float32, steps int)
 //go:noescape
 func spanRowWordsAVX512(dst *byte, x *float32, steps int)
 
-// spanScalesQ4AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 256 times the ratios of each block's scales to these and their offsets, with round added.
 //
 //go:noescape
 func spanScalesQ4AVX2(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4AVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4AVX2 computed.
+// spanUnpackQ4AVX2 unpacks blocks of a strip at w, with the parameters that spanScalesQ4AVX2 computed.
 //
 //go:noescape
 func spanUnpackQ4AVX2(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ4MAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4MAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 256 times the ratios of each block's scales to these and their offsets, with round added.
 //
 //go:noescape
 func spanScalesQ4MAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4MAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MAVX2 computed.
+// spanUnpackQ4MAVX2 unpacks blocks of a strip at w, with the parameters that spanScalesQ4MAVX2 computed.
 //
 //go:noescape
 func spanUnpackQ4MAVX2(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ8AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ8AVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 256 times the ratios of each block's scales to these and their offsets, with round added.
 //
 //go:noescape
 func spanScalesQ8AVX2(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ8AVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8AVX2 computed.
+// spanUnpackQ8AVX2 unpacks blocks of a strip at w, with the parameters that spanScalesQ8AVX2 computed.
 //
 //go:noescape
 func spanUnpackQ8AVX2(to *byte, w *byte, params *byte, blocks int)
@@ -254,32 +254,32 @@ func spanTile3AVXVNNI(c *float32, x *byte, w *byte, scales *float32, blocks int,
 //go:noescape
 func spanRowAVX2(dst *byte, x *float32, steps int)
 
-// spanScalesQ4NibblesAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4NibblesAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 1 times the ratios of each block's scales to these and their minima.
 //
 //go:noescape
 func spanScalesQ4NibblesAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4NibblesAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4NibblesAVX2 computed.
+// spanUnpackQ4NibblesAVX2 unpacks blocks of a strip at w, with the parameters that spanScalesQ4NibblesAVX2 computed.
 //
 //go:noescape
 func spanUnpackQ4NibblesAVX2(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ4MNibblesAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ4MNibblesAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 1 times the ratios of each block's scales to these and their minima.
 //
 //go:noescape
 func spanScalesQ4MNibblesAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ4MNibblesAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ4MNibblesAVX2 computed.
+// spanUnpackQ4MNibblesAVX2 unpacks blocks of a strip at w, with the parameters that spanScalesQ4MNibblesAVX2 computed.
 //
 //go:noescape
 func spanUnpackQ4MNibblesAVX2(to *byte, w *byte, params *byte, blocks int)
 
-// spanScalesQ8WordsAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to the ratios of each block's scales, 256 times, and their offsets, with round added.
+// spanScalesQ8WordsAVX2 sets scales to the 32 scales of up to 8 blocks of a strip at w, and params to 128 times the ratios of each block's scales to these.
 //
 //go:noescape
 func spanScalesQ8WordsAVX2(params *byte, scales *float32, w *byte, blocks int, round int)
 
-// spanUnpackQ8WordsAVX2 unpacks blocks of a strip at w to bytes, with the parameters that spanScalesQ8WordsAVX2 computed.
+// spanUnpackQ8WordsAVX2 unpacks blocks of a strip at w, with the parameters that spanScalesQ8WordsAVX2 computed.
 //
 //go:noescape
 func spanUnpackQ8WordsAVX2(to *byte, w *byte, params *byte, blocks int)

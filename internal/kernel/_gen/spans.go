@@ -36,7 +36,7 @@ func spans(a *asm) {
 		for rows := 1; rows <= k.rows; rows++ {
 			spanTile(a, k, rows)
 		}
-		spanRow(a, v, "", false)
+		spanRow(a, v, false)
 		spansMadd(a, v)
 	}
 }
@@ -45,8 +45,8 @@ func byteUnpackers(v isa) []byteUnpacker {
 	return []byteUnpacker{bytes4(v, q4), bytes4(v, q4m), bytes8(v)}
 }
 
-// A byteUnpacker turns the stored form of a strip into units of int8. Its values have offset added,
-// or else a minimum.
+// A byteUnpacker turns the stored form of a strip, bytes, into what tiles multiply. Its values have
+// offset added, or else a minimum.
 type byteUnpacker struct {
 	isa    isa
 	name   string
@@ -57,9 +57,9 @@ type byteUnpacker struct {
 	mask   uint32 // of the values in the lower half of every word
 	second parameter
 	unit   int // bytes of an unpacked block
-	// full is the ratio of a block whose scale is the span's, and factor is a span's scale divided
-	// by its blocks' largest scale or, with a minimum, largest value: whole values stay exact where
-	// the blocks' scales agree
+	// a ratio is full times the block's scale divided by the span's, which is factor times the
+	// largest scale of the blocks or, with a minimum, value: whole values stay exact where the
+	// blocks' scales agree
 	full, factor float64
 	// part unpacks half i of block b at BX, for vector h of the strip's columns, to at(h, group)
 	// from R10 on
@@ -175,9 +175,11 @@ func bytes8(s isa) byteUnpacker {
 
 // spanScales computes the scales of a span, and the parameters that unpack its blocks.
 func spanScales(a *asm, u byteUnpacker) {
-	a.fn("spanScales"+u.name+u.isa.name, "sets scales to the 32 scales of up to 8 blocks of a "+
-		"strip at w, and params to the ratios of each block's scales, 256 times, and their "+
-		"offsets, with round added.",
+	what := map[parameter]string{offsets: " and their offsets, with round added",
+		minima: " and their minima", nothing: ""}[u.second]
+	a.fn("spanScales"+u.name+u.isa.name, fmt.Sprintf("sets scales to the 32 scales of up to 8 "+
+		"blocks of a strip at w, and params to %g times the ratios of each block's scales to "+
+		"these%s.", u.full, what),
 		"params *byte, scales *float32, w *byte, blocks int, round int")
 	v, and := u.isa.r, u.isa.bitwise("VPAND")
 	const abs, least, full, factor, round, fifteen, floor, before = 4, 5, 6, 7, 8, 9, 10, 11
@@ -272,7 +274,7 @@ func spanScales(a *asm, u byteUnpacker) {
 
 // spanUnpack unpacks blocks of a strip.
 func spanUnpack(a *asm, u byteUnpacker) {
-	a.fn("spanUnpack"+u.name+u.isa.name, "unpacks blocks of a strip at w to bytes, with the "+
+	a.fn("spanUnpack"+u.name+u.isa.name, "unpacks blocks of a strip at w, with the "+
 		"parameters that spanScales"+u.name+u.isa.name+" computed.",
 		"to *byte, w *byte, params *byte, blocks int")
 	u.constants(a)
@@ -384,10 +386,6 @@ func spanTile(a *asm, k spanKernel, rows int) {
 		"c *float32, x *byte, w *byte, scales *float32, blocks int, tiles int, first int, "+
 			"next uintptr, end uintptr, dst *float32, ldd int, bias *float32")
 	v := k.isa
-	old, scale, mask := k.spare[:], k.spare[2], k.spare[3]
-	if v.n == 8 {
-		old = old[:2]
-	}
 	a.load("first", "AX") // no lanes of accumulators that do not exist yet
 	a.op("DECQ AX")
 	if v.n == 16 {
@@ -445,12 +443,9 @@ func spanTile(a *asm, k spanKernel, rows int) {
 		k.block(a, k, rows, pass)
 		a.op("DECQ CX")
 		a.op("JNE block%d", pass)
-		if v.n == 8 {
-			a.op("VPBROADCASTD first+%d(FP), Y%d", a.offset["first"], mask)
-		}
 		a.op("TESTQ AX, AX")
 		a.op("JNE last%d", pass)
-		k.scaled(a, rows, pass, old, scale, mask, func(r, j, z int) {
+		k.scaled(a, rows, pass, func(r, j, z int) {
 			a.op("VMOVUPS %s, %d(DI)", v.r(z), 128*r+k.column(pass, j))
 		})
 		a.label(fmt.Sprintf("next%d", pass))
@@ -472,7 +467,7 @@ func spanTile(a *asm, k spanKernel, rows int) {
 		a.load("bias", "AX")
 		a.load("dst", "SI")
 		a.load("ldd", "BX")
-		k.scaled(a, rows, pass, old, scale, mask, func(r, j, z int) {
+		k.scaled(a, rows, pass, func(r, j, z int) {
 			at := k.column(pass, j)
 			a.op("VADDPS %d(AX), %s, %s", at, v.r(z), v.r(z))
 			a.op("VMOVUPS %s, %d(SI)", v.r(z), at)
@@ -489,9 +484,12 @@ func spanTile(a *asm, k spanKernel, rows int) {
 }
 
 // scaled scales the sums of a pass, adds the old ones in c, and calls f with the register of each.
-func (k spanKernel) scaled(a *asm, rows, pass int, old []int, scale, mask int,
-	f func(r, j, z int)) {
-	v := k.isa
+func (k spanKernel) scaled(a *asm, rows, pass int, f func(r, j, z int)) {
+	v, old, scale, mask := k.isa, k.spare[:], k.spare[2], k.spare[3]
+	if v.n == 8 {
+		old = old[:2]
+		a.op("VPBROADCASTD first+%d(FP), Y%d", a.offset["first"], mask)
+	}
 	for r := range rows {
 		at := k.act*r + k.scale
 		if v.n == 8 {
@@ -519,10 +517,10 @@ func (k spanKernel) scaled(a *asm, rows, pass int, old []int, scale, mask int,
 
 // spanRow rounds a span of one row of x to int8, with -128 times their sum or with the sums of its
 // blocks.
-func spanRow(a *asm, v isa, name string, blocks bool) {
-	what := "-128 times their sum"
+func spanRow(a *asm, v isa, blocks bool) {
+	name, what := "", "-128 times their sum"
 	if blocks {
-		what = "the sums of blocks of 32"
+		name, what = "Nibbles", "the sums of blocks of 32"
 	}
 	a.fn("spanRow"+name+v.name, "rounds 64·steps elements to a record of int8 with the scale "+
 		"max|x|/127 and "+what+". A scale is at least 1e-30/127, and not finite if an element is "+

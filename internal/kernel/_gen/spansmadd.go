@@ -10,8 +10,8 @@ package main
 // blocks in one instruction. A row of x in a span is 256 int8, the scale, and [8] int16 sums of
 // blocks.
 //
-// Words: a unit of 32 of K is [16 pairs of K][32 columns][2] int16, 16 times the value where the
-// block's scale is the span's. Pairs are values 0 and 2 of a group of four, and 1 and 3. A row of x
+// Words: a unit of 32 of K is [16 pairs of K][32 columns][2] int16, 16 times the value in blocks of
+// the largest scale. Pairs are values 0 and 2 of a group of four, and 1 and 3. A row of x
 // in a span is 256 int16 in the same order, and the scale.
 const (
 	nibbleUnit = 1024 + 128
@@ -33,12 +33,12 @@ func spansMadd(a *asm, v isa) {
 			spanTile(a, k, rows)
 		}
 	}
-	spanRow(a, v, "Nibbles", true)
+	spanRow(a, v, true)
 	spanRowWords(a, v)
 }
 
-// nibbles4 unpacks values of 4 bits to bytes. A block with the span's scale has the ratio 4095 or,
-// with minima, a largest value of 32767.
+// nibbles4 unpacks values of 4 bits to bytes. The largest ratio is 4095 or, with minima, the
+// largest value 32767.
 func nibbles4(s isa, q nibbles) byteUnpacker {
 	u := byteUnpacker{isa: s, name: "Q4Nibbles", size: q.size, offset: 8, second: minima,
 		mask: 0x0f0f0f0f, full: 1, factor: 1. / 4095, unit: nibbleUnit}
@@ -63,7 +63,7 @@ func nibbles4(s isa, q nibbles) byteUnpacker {
 	return u
 }
 
-// words8 unpacks Q8 to int16. A block with the span's scale has the ratio 2048.
+// words8 unpacks Q8 to int16. The largest ratio is 2048.
 func words8(s isa) byteUnpacker {
 	u := byteUnpacker{isa: s, name: "Q8Words", size: q8Block, second: nothing, mask: 0x80808080,
 		full: 128, factor: 1. / 16, unit: wordUnit}
