@@ -88,13 +88,14 @@ func TestChoicesTakePlaces(t *testing.T) {
 	h := start(t, func(eo *restore.Options, _ *api.Settings, _ *server.Options) {
 		eo.Parallel, eo.Queue = 2, 1
 	})
-	options := map[string]any{"temperature": 1, "max_tokens": 3, "n": 4}
+	// so long that no choice ends before the last one is submitted
+	options := map[string]any{"temperature": 1, "max_tokens": 300, "ignore_eos": true, "n": 4}
 	r := h.post(t, "/v1/chat/completions", body("What?", options))
 	if r.status != 400 || r.Error == nil || r.Error.Param != "n" ||
 		!strings.Contains(r.Error.Message, "got 4, want at most 3") {
 		t.Errorf("four choices in three places: got %d %s", r.status, r.raw)
 	}
-	options["n"] = 3
+	options["n"], options["max_tokens"] = 3, 3
 	for range 3 {
 		if r := h.post(t, "/v1/chat/completions", body("What?", options)); r.status == 200 {
 			return
