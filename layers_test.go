@@ -26,7 +26,7 @@ errs: internal/bytesize
 reduce:
 internal/kernel:
 internal/files:
-internal/calibrate: internal/files internal/kernel internal/version
+internal/calibrate: internal/files internal/kernel
 internal/tensor:
 internal/checkpoint: internal/tensor internal/files
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/files
@@ -87,7 +87,7 @@ internal/paper: . internal/files internal/stats eval eval/bench internal/seam in
 internal/dataset: internal/files
 eval: . internal/api internal/files internal/web
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene internal/web
-internal/cli: . internal/bytesize internal/calibrate internal/checkpoint internal/files
+internal/cli: . internal/bytesize internal/checkpoint internal/files
     internal/fleet internal/fleet/natsserver internal/formats internal/hub internal/imageproc
     internal/kernel internal/spell internal/version internal/wrap reduce
 internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor

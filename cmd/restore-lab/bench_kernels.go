@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,11 +28,11 @@ type benchKernelsOptions struct {
 	threads []int
 	limit   time.Duration
 	against string
+	prompt  bool
 	json    bool
 
-	shapes    [][2]int // parsed from sizes
-	otherType bool     // against is a type, not a plan
-	overOne   bool     // compare with one row
+	shapes  [][2]int // parsed from sizes
+	overOne bool     // compare with one row
 }
 
 // namedFormat is the format of a type's name.
@@ -69,17 +68,16 @@ func newBenchKernels(a *cli.App) *cobra.Command {
 multiply-adds on registers or, for one row, memory reads. Each round measures the three within milliseconds of one another, because machines are noisy.
 rate is the median over the rounds, best the 90 % quantile, micro the median of the best of four samples around each rate, and a limit the 98 % quantile
 of its samples. A round counts as quiet when the limit reached 95 % just before and just after it; trust the percentages of the peak only if most rounds
-are quiet. cpu is the share of its threads' time that the product had a processor. --against PLAN measures that plan in turns with the one in use, and
-prints the median of the ratios of their times, for products that have it; with one thread, of their processor times. --against TYPE measures weights of that type, and prints the ratio
-of the rates: in bytes of weights per second for one row, else in rows per second. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
+are quiet. cpu is the share of its threads' time that the product had a processor. --against TYPE measures weights of that type in turns, and prints the median of the ratios
+of the rates, in bytes of weights per second for one row, else in rows per second; with one thread, rates are by processor time. With 1 and more in --m, over 1 is the time of a product divided by the time of one row, measured
 in turns; least is what the limits allow: the longer of reading the weights and multiplying at the peak, for that many rows and for one. reached is the
-time that the limits allow divided by the measured time. Up to 32 rows are multiplied as a decoding step, more as a prompt. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
+time that the limits allow divided by the measured time. Up to 32 rows are multiplied as a decoding step, more as a prompt; with --prompt all as a prompt. Rates are GFLOP/s (f32, f16, bf16) or GOP/s (q12, q8, q4); for one row GB/s of the stored weight. The
 weights are in no cache.`,
 		Example: `  restore-lab bench kernels
   restore-lab bench kernels --kernel q4 --m 124,636 --threads 2 --json
   restore-lab bench kernels --kernel q4,q8 --m 1,2,4,8,16,32 --size 4096x4096 --threads 2
   restore-lab bench kernels --kernel q4m --against q4 --m 1,124,636
-  restore-lab bench kernels --kernel q8,q4 --m 1,2 --against turns`,
+  restore-lab bench kernels --kernel q8,q4 --m 1,4,8,16 --prompt --threads 2`,
 		Args: cli.NoArgs,
 	}
 	fs := cmd.Flags()
@@ -93,8 +91,9 @@ weights are in no cache.`,
 	cli.Within(fs, 1, benchMaxRows, "m")
 	cli.Within(fs, 1, cli.MaxThreads, "threads")
 	cli.Above(fs, 0, math.Inf(1), "limit")
-	fs.StringVar(&o.against, "against", "",
-		"compare with this `plan`, rows or turns, or with weights of this type")
+	fs.StringVar(&o.against, "against", "", "compare with weights of this `type`")
+	cli.OneOf(fs, "against", benchFormatNames()...)
+	fs.BoolVar(&o.prompt, "prompt", false, "multiply few rows as a prompt too")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
@@ -103,7 +102,6 @@ weights are in no cache.`,
 		if err := kernel.ImplementationError(); err != nil {
 			return err
 		}
-		calibrate.KeepPlans()
 		result, err := o.run(cmd.Context(), a)
 		return printResult(cmd, a, o.json, result, err)
 	}
@@ -132,27 +130,16 @@ func (o *benchKernelsOptions) check() error {
 		return cli.Usagef("bench kernels: nothing to measure, want at least one of each of " +
 			"--kernel, --m, --size and --threads")
 	}
-	if o.otherType = slices.Contains(benchFormatNames(), o.against); o.against != "" &&
-		!o.otherType {
-		if err := kernel.SetPlan(o.against); err != nil {
-			return cli.Flagf("against", "%v, or a type of --kernel", err)
-		}
-		if err := planInUse(); err != nil {
-			return err
-		}
-	}
 	o.overOne = slices.Min(o.rows) == 1 && slices.Max(o.rows) > 1
 	return nil
 }
-
-// planInUse restores the plans that the environment or the trials chose.
-func planInUse() error { return kernel.SetPlan(os.Getenv("KERNEL_PLAN")) }
 
 // kernelsJSON is the object that `bench kernels --json` prints.
 type kernelsJSON struct {
 	CPU     string       `json:"cpu"`
 	Kernel  string       `json:"kernel"`
-	Against string       `json:"against,omitempty"` // the plan or type of --against
+	Against string       `json:"against,omitempty"` // the type of --against
+	Prompt  bool         `json:"prompt,omitempty"`  // all rows are a prompt's
 	Peaks   peaksJSON    `json:"peaks"`
 	Kernels []kernelJSON `json:"kernels"`
 }
@@ -178,10 +165,9 @@ type kernelJSON struct {
 	Micro   float64 `json:"micro"`
 	Peak    float64 `json:"peak"`
 	Rounds  int     `json:"rounds"`
-	Quiet   float64 `json:"quiet"` // share of quiet rounds
-	CPU     float64 `json:"cpu"`   // processor time ÷ (time × threads)
-	// time of the other plan ÷ time of the one in use, or rate ÷ rate of the other type
-	Against float64 `json:"against,omitempty"`
+	Quiet   float64 `json:"quiet"`             // share of quiet rounds
+	CPU     float64 `json:"cpu"`               // processor time ÷ (time × threads)
+	Against float64 `json:"against,omitempty"` // rate ÷ rate of the other type
 	// with 1 and more in --m
 	Over    float64 `json:"over_one,omitempty"` // time ÷ time of one row
 	Least   float64 `json:"least,omitempty"`    // the least of these that the limits allow
@@ -292,9 +278,7 @@ func (o *benchKernelsOptions) run(ctx context.Context, a *cli.App) (*kernelsJSON
 			}
 			// the first round may take a little longer
 			if round > 0 || time.Since(start) < o.limit+o.limit/5 {
-				if err := b.visit(c); err != nil {
-					return nil, err
-				}
+				b.visit(c)
 			}
 			shown.Set(int64(time.Since(start).Seconds()), int64(max(o.limit.Seconds(), 1)))
 		}
@@ -350,8 +334,8 @@ func (b *kernelBench) prepare() error {
 // visit takes one sample of every quantity of a cell. It samples the inner kernel and the limit
 // before and after the product and takes the best, because another process takes a core for longer
 // than such a sample lasts.
-func (b *kernelBench) visit(c *kernelCell) error {
-	p, w := b.pools[c.Threads].Measured(c.M), b.weights[c.format]
+func (b *kernelBench) visit(c *kernelCell) {
+	p, w := b.pool(c, c.M), b.weights[c.format]
 	ops := c.ops(c.M)
 	// memory speed changes from minute to minute, so compare a row with the read rate before and
 	// after it
@@ -383,12 +367,8 @@ func (b *kernelBench) visit(c *kernelCell) error {
 		c.took, c.used = c.took+seconds, c.used+used
 	}
 	c.limits = append(c.limits, min(limit, peak()))
-	if b.o.otherType {
+	if b.o.against != "" {
 		b.compareTypes(c, func(from *benchWeights) float64 { return b.turn(c, from) })
-	} else if b.o.against != "" && kernel.HasPlan(b.o.against, c.format, c.M) {
-		if err := b.compare(c, w); err != nil {
-			return err
-		}
 	}
 	if b.o.overOne && c.M > 1 {
 		b.compareRows(c, w)
@@ -402,13 +382,20 @@ func (b *kernelBench) visit(c *kernelCell) error {
 	}
 	c.micro = append(c.micro, micro)
 	c.rates = append(c.rates, ops/stats.Median(calls)/1e9)
-	return nil
+}
+
+// pool returns the pool for a product of m rows on the cell's threads.
+func (b *kernelBench) pool(c *kernelCell, m int) *kernel.Pool {
+	if b.o.prompt {
+		return b.pools[c.Threads]
+	}
+	return b.pools[c.Threads].Measured(m)
 }
 
 // product multiplies m rows, and returns the time and the processor time.
 func (b *kernelBench) product(c *kernelCell, from *benchWeights, m int) (seconds, cpu float64) {
 	w := from.next(c.N, c.K)
-	p := b.pools[c.Threads].Measured(m)
+	p := b.pool(c, m)
 	used, _ := kernel.CPUTime()
 	began := time.Now()
 	kernel.MatMul(p, b.dst[:m*c.N], b.x[:m*c.K], m, w, nil)
@@ -440,27 +427,7 @@ func (b *kernelBench) compareRows(c *kernelCell, w *benchWeights) {
 	}
 }
 
-// compare times the plan in use and another in turns, a and b, then b and a.
-func (b *kernelBench) compare(c *kernelCell, w *benchWeights) error {
-	var times [2]float64 // of the plan in use, of the other
-	for turn := range 2 {
-		for i := range 2 {
-			which := (turn + i) % 2
-			err := planInUse()
-			if which == 1 {
-				err = kernel.SetPlan(b.o.against)
-			}
-			if err != nil {
-				return err
-			}
-			times[which] = b.turn(c, w)
-		}
-		c.against = append(c.against, times[1]/times[0])
-	}
-	return planInUse()
-}
-
-// compareTypes times the cell's type and another in turns, as compare does with plans. of is turn.
+// compareTypes times the cell's type and another in turns, a and b, then b and a. of is turn.
 func (b *kernelBench) compareTypes(c *kernelCell, of func(*benchWeights) (seconds float64)) {
 	weights := [2]*benchWeights{b.weights[c.format], b.weights[namedFormat(b.o.against)]}
 	var times [2]float64
@@ -498,6 +465,7 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 	}
 	out := &kernelsJSON{
 		CPU: calibrate.CPU(), Kernel: kernel.Implementation(), Against: b.o.against,
+		Prompt: b.o.prompt,
 		Peaks: peaksJSON{
 			FMA: peak("fma", threads), Dot: peak("dot", threads),
 			Nibble: peak("nibble", threads), Word: peak("word", threads),
@@ -556,11 +524,7 @@ func (r *kernelsJSON) write(w io.Writer) error {
 		rows[0] = append(rows[0], "OVER 1", "LEAST", "REACHED")
 	}
 	if r.Against != "" {
-		head := "TIME OF "
-		if slices.Contains(benchFormatNames(), r.Against) {
-			head = "RATE/"
-		}
-		rows[0] = append(rows[0], head+strings.ToUpper(r.Against))
+		rows[0] = append(rows[0], "RATE/"+strings.ToUpper(r.Against))
 	}
 	for _, k := range r.Kernels {
 		unit := "GFLOP/s"

@@ -46,20 +46,28 @@ func TestBenchKernelsJSON(t *testing.T) {
 	}
 }
 
-// Ensure that plans are compared if there are several.
-func TestBenchKernelsAgainst(t *testing.T) {
+// Ensure that few rows are multiplied as a step or, if asked, as a prompt.
+func TestBenchKernelsPrompt(t *testing.T) {
 	smallLimits(t)
-	r := commandLine("bench", "kernels", "--m", "1,9", "--size", "64x96", "--limit", "500ms",
-		"--json",
-		"--kernel", "q8", "--against", "rows")
-	var got kernelsJSON
-	if err := json.Unmarshal([]byte(r.Out), &got); r.Code != cli.ExitOK || err != nil {
-		t.Fatalf("exit code %d, output %q, errors %q", r.Code, r.Out, r.Err)
-	}
-	for _, k := range got.Kernels {
-		if (k.Against > 0) != kernel.HasPlan("rows", kernel.Q8, k.M) {
-			t.Errorf("%+v", k)
+	p := kernel.NewPool(1)
+	defer p.Close()
+	for _, prompt := range []bool{false, true} {
+		b := &kernelBench{
+			o: &benchKernelsOptions{prompt: prompt}, pools: map[int]*kernel.Pool{1: p},
 		}
+		for _, m := range []int{1, 32, 33} {
+			step := b.pool(&kernelCell{kernelJSON: kernelJSON{Threads: 1}}, m) != p
+			if want := m <= 32 && !prompt; step != want {
+				t.Errorf("%d rows, prompt %t: step %t, want %t", m, prompt, step, want)
+			}
+		}
+	}
+	r := commandLine("bench", "kernels", "--m", "4", "--size", "64x96", "--limit", "500ms",
+		"--json", "--kernel", "q8", "--prompt")
+	var got kernelsJSON
+	if err := json.Unmarshal([]byte(r.Out), &got); r.Code != cli.ExitOK || err != nil ||
+		!got.Prompt || len(got.Kernels) == 0 {
+		t.Fatalf("exit code %d, output %q, errors %q", r.Code, r.Out, r.Err)
 	}
 }
 
@@ -177,7 +185,7 @@ func TestBenchKernelsUsage(t *testing.T) {
 		"--size 4096x99999999": "--size: got",
 		"--threads 0":          "--threads: out of range, got 0, want 1 to 1024",
 		"--limit 0s":           "--limit: out of range, got 0s",
-		"--against tall":       `--against: kernel: plan "tall": unknown, want rows|turns`,
+		"--against tall":       `--against: got "tall", want f32|q8|q4|q4m|bf16|f16|q12`,
 	} {
 		r := commandLine(append([]string{"bench", "kernels"}, strings.Fields(flags)...)...)
 		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {

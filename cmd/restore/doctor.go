@@ -288,7 +288,7 @@ func findVariables(root *cobra.Command, a *cli.App) []finding {
 			}
 		})
 	}
-	for _, name := range strings.Fields("KERNEL KERNEL_PLAN GOMAXPROCS GOMEMLIMIT GOGC HF_HOME " +
+	for _, name := range strings.Fields("KERNEL GOMAXPROCS GOMEMLIMIT GOGC HF_HOME " +
 		"HF_HUB_CACHE HF_ENDPOINT HF_TOKEN HF_HUB_OFFLINE TRANSFORMERS_OFFLINE XDG_CACHE_HOME") {
 		add(name)
 	}

@@ -1,7 +1,6 @@
 package calibrate
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,54 +51,5 @@ func TestCPU(t *testing.T) {
 		if got := cpuIn(info); got != want && info != "" {
 			t.Errorf("%q: %q, want %q", info, got, want)
 		}
-	}
-}
-
-// Ensure that a trial is stored for its kernels and format alone, and that another machine's file
-// is not used.
-func TestPlansAreKept(t *testing.T) {
-	dir := t.TempDir()
-	var tries []kernel.PlanTrial
-	kept := func(kernels, format string) (kernel.PlanTrial, bool) {
-		load, _ := planFile(dir)
-		return load(kernels, format)
-	}
-	_, save := planFile(dir)
-	for kernels, plan := range map[string]string{"avx2": "rows", "avx512+vnni": "turns"} {
-		trial := kernel.PlanTrial{
-			Kernels: kernels, Format: "Q8", Plan: plan, Ratios: map[string]float64{"rows": 1},
-		}
-		tries = append(tries, trial)
-		save(trial)
-	}
-	for _, want := range tries {
-		got, ok := kept(want.Kernels, want.Format)
-		if !ok || got.Plan != want.Plan || got.Ratios["rows"] != 1 {
-			t.Errorf("%+v, %v, want %+v", got, ok, want)
-		}
-	}
-	if _, ok := kept("avx2", "IQ4"); ok {
-		t.Error("loaded a format without a trial")
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "plans-*"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("files %v, error %v", files, err)
-	}
-	other := `{"Form":1,"CPU":"another",` + `"Plans":{"avx2 Q8":{"Kernels":"avx2","Format":"Q8"}}}`
-	for _, text := range []string{"", "{", other} {
-		if err := os.WriteFile(files[0], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got, ok := kept("avx2", "Q8"); ok {
-			t.Errorf("%q is used: %+v", text, got)
-		}
-	}
-	// A file that cannot be opened now is not replaced.
-	if err := errors.Join(os.Remove(files[0]), os.Symlink(files[0], files[0])); err != nil {
-		t.Skip("no symbolic links here")
-	}
-	save(tries[0])
-	if info, err := os.Lstat(files[0]); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		t.Errorf("got %v, %v, want the file as it was", info, err)
 	}
 }

@@ -46,7 +46,7 @@ func TestMan(t *testing.T) {
 		"restore.1": {".TH RESTORE 1 ", ".BR restore\\-version (1)\n", ".B restore\n.I COMMAND\n"},
 		"restore-version.1": {
 			".TH RESTORE-VERSION 1 ", "restore\\-version \\- Print the version",
-			".TP\n.B \\-\\-plans\nprint the plans of products as well",
+			".TP\n.B \\-\\-tiny\nprint tiny\\-letters",
 			".SH SEE ALSO\n.BR restore (1)\n",
 		},
 	} {

@@ -2,8 +2,12 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// thisProgram is a program for tests, with one command.
+// thisProgram is a program for tests, with one command, which has a flag.
 var thisProgram = &Program{
-	Name:     "restore",
-	Commands: func(a *App) []*cobra.Command { return []*cobra.Command{NewVersion(a)} },
+	Name: "restore",
+	Commands: func(a *App) []*cobra.Command {
+		version := NewVersion(a)
+		version.Flags().Bool("tiny", false, "print tiny-letters")
+		return []*cobra.Command{version}
+	},
 }

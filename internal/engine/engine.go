@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -205,7 +204,6 @@ func bound(
 	if err := kernel.ImplementationError(); err != nil {
 		return nil, err
 	}
-	calibrate.KeepPlans()
 	if err := o.check(); err != nil {
 		return nil, err
 	}

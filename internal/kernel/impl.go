@@ -24,39 +24,21 @@ var implNames = [...]string{
 	implNEON: "neon",
 }
 
-// backend is the instructions in use, and the plans that trials have chosen for them.
-type backend struct {
-	isa     // decides between plans
-	on  isa // computes: the same, or Go's in a test of instructions that this CPU or build lacks
-	// trials of one or two rows, by format of the weights
-	trials [formatCount]trial
-}
-
 var (
-	backends  [len(implNames)]*backend // nil: not available on this CPU or in this build
-	current   atomic.Pointer[backend]
+	available [len(implNames)]*isa // nil: not on this CPU or in this build
+	current   atomic.Pointer[isa]
 	implError error
 )
 
 func init() {
 	for i := range implNames {
 		if s, ok := detect(implementation(i)); ok {
-			backends[i] = newBackend(s.fast())
-			current.Store(backends[i]) // the last one is the fastest
+			s = s.fast()
+			available[i] = &s
+			current.Store(&s) // the last one is the fastest
 		}
 	}
 	implError = implFromEnvironment(os.Getenv("KERNEL"))
-}
-
-func newBackend(s isa) *backend {
-	b := &backend{isa: s}
-	if here, ok := detect(s.impl); ok && here.has(s) {
-		b.on = s
-	}
-	for f := range Format(formatCount) {
-		b.trials[f].begin(s, f)
-	}
-	return b
 }
 
 func implFromEnvironment(name string) error {
@@ -70,7 +52,7 @@ func implFromEnvironment(name string) error {
 }
 
 // computing returns the instructions that kernels use.
-func computing() isa { return current.Load().on }
+func computing() isa { return *current.Load() }
 
 // choice returns the implementation in use.
 func choice() implementation { return computing().impl }
@@ -86,8 +68,8 @@ func Implementation() string { return implNames[choice()] }
 // Implementations returns the names of those that this build and this CPU can run, slowest first.
 func Implementations() []string {
 	var names []string
-	for i, b := range backends {
-		if b != nil {
+	for i, s := range available {
+		if s != nil {
 			names = append(names, implNames[i])
 		}
 	}
@@ -102,7 +84,7 @@ type Features struct {
 }
 
 // InUse returns the features of the implementation in use.
-func InUse() Features { return current.Load().features() }
+func InUse() Features { return computing().features() }
 
 // SetImplementation chooses the implementation by name. It must not be called while an operation
 // runs. For a name that is unknown, or that the CPU or the build lacks, it returns an error and
@@ -112,23 +94,18 @@ func SetImplementation(name string) error {
 		if n != name {
 			continue
 		}
-		if backends[i] == nil {
+		if available[i] == nil {
 			return fmt.Errorf(
 				"kernel: implementation %q: not available on this CPU or in this build, want %s",
 				name, strings.Join(Implementations(), "|"))
 		}
-		current.Store(backends[i])
+		current.Store(available[i])
 		return nil
 	}
 	return fmt.Errorf("kernel: implementation %q: unknown, want %s", name,
 		strings.Join(Implementations(), "|"))
 }
 
-// ImplementationError returns an error if the environment variable KERNEL or KERNEL_PLAN had an
-// invalid value at start, or nil.
-func ImplementationError() error {
-	if implError != nil {
-		return implError
-	}
-	return planError
-}
+// ImplementationError returns an error if the environment variable KERNEL had an invalid value at
+// start, or nil.
+func ImplementationError() error { return implError }

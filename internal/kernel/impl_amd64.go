@@ -37,8 +37,8 @@ func detect(i implementation) (isa, bool) {
 	case implAVX2:
 		return isa{impl: i}, hasAVX2
 	case implAVXVNNI:
-		return isa{impl: i, avxVNNI: true}, hasAVX2 && cpu.X86.HasAVXVNNI
+		return isa{impl: i}, hasAVX2 && cpu.X86.HasAVXVNNI
 	}
-	wide := isa{impl: i, vnni: hasVNNI, bf16: hasBF16, avxVNNI: cpu.X86.HasAVXVNNI}
+	wide := isa{impl: i, vnni: hasVNNI, bf16: hasBF16}
 	return wide, i == implAVX512 && hasAVX512 || i == implAMX && hasAMX && tileError == nil
 }

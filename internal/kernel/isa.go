@@ -4,10 +4,9 @@ import "github.com/klauspost/cpuid/v2"
 
 // isa is a set of instructions that kernels tell apart.
 type isa struct {
-	impl    implementation
-	vnni    bool // with AVX-512: VPDPBUSD of 512 bits
-	bf16    bool // with AVX-512: VDPBF16PS
-	avxVNNI bool // VPDPBUSD of 256 bits
+	impl implementation
+	vnni bool // with AVX-512: VPDPBUSD of 512 bits
+	bf16 bool // with AVX-512: VDPBF16PS
 }
 
 // level returns the implementation of operations other than products: implAVX2 for implAVXVNNI, and
@@ -36,26 +35,7 @@ func (s isa) fast() isa {
 
 // has reports whether s includes all instructions of t.
 func (s isa) has(t isa) bool {
-	return s.impl == t.impl && (s.vnni || !t.vnni) && (s.bf16 || !t.bf16) &&
-		(s.avxVNNI || !t.avxVNNI)
-}
-
-// String returns the name of the implementation with the instructions that it may lack:
-// "avx512+vnni+bf16".
-func (s isa) String() string {
-	name := implNames[s.impl]
-	if s.impl == implAVXVNNI {
-		return name
-	}
-	for _, f := range []struct {
-		has  bool
-		name string
-	}{{s.vnni, "+vnni"}, {s.bf16, "+bf16"}, {s.avxVNNI, "+avxvnni"}} {
-		if f.has {
-			name += f.name
-		}
-	}
-	return name
+	return s.impl == t.impl && (s.vnni || !t.vnni) && (s.bf16 || !t.bf16)
 }
 
 // features returns what other packages need to know.

@@ -1,110 +1,62 @@
 package kernel
 
-import (
-	"slices"
-	"testing"
-)
+import "testing"
 
 // machine is a set of instructions that kernels tell apart, and what must be chosen for it.
 type machine struct {
 	isa
 	name     string
 	features Features
-	turns    bool // is a plan for one or two rows, other than with IQ4
 }
 
 // machines has every set of instructions, also those that this processor lacks.
 var machines = []machine{
-	{isa{}, "go", Features{}, false},
-	{isa{impl: implAVX2}, "avx2", Features{Words: true}, false},
-	{isa{impl: implAVXVNNI, avxVNNI: true}, "avxvnni", Features{VNNI: true}, false},
-	{isa{impl: implAVX512}, "avx512", Features{}, false},
-	{isa{impl: implAVX512, vnni: true}, "avx512+vnni", Features{VNNI: true}, true},
-	{isa{impl: implAVX512, vnni: true, avxVNNI: true}, "avx512+vnni+avxvnni",
-		Features{VNNI: true}, true},
+	{isa{}, "go", Features{}},
+	{isa{impl: implAVX2}, "avx2", Features{Words: true}},
+	{isa{impl: implAVXVNNI}, "avxvnni", Features{VNNI: true}},
+	{isa{impl: implAVX512}, "avx512", Features{}},
+	{isa{impl: implAVX512, vnni: true}, "avx512+vnni", Features{VNNI: true}},
 	{isa{impl: implAVX512, vnni: true, bf16: true}, "avx512+vnni+bf16",
-		Features{VNNI: true, BF16: true}, true},
-	{isa{impl: implAVX512, vnni: true, bf16: true, avxVNNI: true}, "avx512+vnni+bf16+avxvnni",
-		Features{VNNI: true, BF16: true}, true},
-	{isa{impl: implAMX, vnni: true, bf16: true, avxVNNI: true}, "amx+vnni+bf16+avxvnni",
-		Features{VNNI: true, BF16: true}, true},
-	{isa{impl: implNEON}, "neon", Features{}, false},
+		Features{VNNI: true, BF16: true}},
+	{isa{impl: implAMX, vnni: true, bf16: true}, "amx", Features{VNNI: true, BF16: true}},
+	{isa{impl: implNEON}, "neon", Features{}},
 }
 
-// plansOf returns the names of the plans of products of m rows with weights in f.
-func (m machine) plansOf(f Format, rows int) []string {
-	if m.turns && rows <= 2 && (f == Q8 || f == Q4 || f == Q4M) {
-		return []string{"rows", "turns"}
-	}
-	return []string{"rows"}
+// here reports whether this processor and build have the instructions of s.
+func here(s isa) bool {
+	all, ok := detect(s.impl)
+	return ok && all.has(s)
 }
 
-// use makes products use the instructions of s, without the results of trials, until the test ends.
-// Go computes what this processor cannot.
-func use(t *testing.T, s isa) *backend {
+// use makes products use the instructions of s, which this processor has, until the test ends.
+func use(t *testing.T, s isa) {
 	t.Helper()
-	before := current.Load()
+	before := current.Swap(&s)
 	t.Cleanup(func() { current.Store(before) })
-	b := newBackend(s)
-	current.Store(b)
-	return b
-}
-
-// plansByTrial makes trials choose plans until the test ends, whatever KERNEL_PLAN says.
-func plansByTrial(t *testing.T) {
-	before := fixedPlan.Swap(0)
-	t.Cleanup(func() { fixedPlan.Store(before) })
-}
-
-// forEachMachine runs f with every set of instructions.
-func forEachMachine(t *testing.T, f func(t *testing.T, b *backend, m machine)) {
-	t.Helper()
-	for _, m := range machines {
-		t.Run(m.name, func(t *testing.T) { f(t, use(t, m.isa), m) })
-	}
 }
 
 // forEachISA runs f with every set of instructions that this processor can restrict itself to, for
 // kernels that differ among those of one implementation.
 func forEachISA(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	forEachMachine(t, func(t *testing.T, b *backend, _ machine) {
-		if b.on != b.isa {
-			t.Skip("this processor or build does not have it")
-		}
-		f(t)
-	})
+	for _, m := range machines {
+		t.Run(m.name, func(t *testing.T) {
+			if !here(m.isa) {
+				t.Skip("this processor or build does not have it")
+			}
+			use(t, m.isa)
+			f(t)
+		})
+	}
 }
 
-// Ensure that a set of instructions decides the features, the plans of every format and number of
-// rows, and its name.
-func TestMachines(t *testing.T) {
-	forEachMachine(t, func(t *testing.T, b *backend, m machine) {
-		if got := b.String(); got != m.name {
-			t.Errorf("name %q", got)
+// Ensure that a set of instructions decides the features.
+func TestFeatures(t *testing.T) {
+	for _, m := range machines {
+		if got := m.isa.features(); got != m.features {
+			t.Errorf("%s: features %+v, want %+v", m.name, got, m.features)
 		}
-		if got := InUse(); got != m.features {
-			t.Errorf("features %+v, want %+v", got, m.features)
-		}
-		for f := range Format(formatCount) {
-			for rows := 1; rows <= 9; rows++ {
-				want := m.plansOf(f, rows)
-				var got []string
-				for _, p := range b.plans(f, rows) {
-					got = append(got, planNames[p])
-				}
-				if !slices.Equal(got, want) {
-					t.Fatalf("%v, %d rows: plans %v, want %v", f, rows, got, want)
-				}
-				for _, name := range planNames {
-					has := len(want) > 1 && slices.Contains(want, name)
-					if HasPlan(name, f, rows) != has {
-						t.Fatalf("%v, %d rows: has %s, want %t", f, rows, name, has)
-					}
-				}
-			}
-		}
-	})
+	}
 }
 
 // Ensure that only AVX-512 does without bfloat16 where it is slow: AMX needs none of its vectors.

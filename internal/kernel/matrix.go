@@ -78,9 +78,6 @@ type Matrix struct {
 	// then hold inputs that are not adjacent. It is a permutation. Only formats with blocks may
 	// have one.
 	Order []int32
-	// Model marks a weight of a model in use. Only its products take part in trials of plans:
-	// others, of a measurement or a test, may have shapes that no model has.
-	Model bool
 }
 
 // MatrixF32 returns the [n, k] matrix over v, which it shares.

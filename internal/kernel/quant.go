@@ -324,7 +324,6 @@ type quantProduct struct {
 	m        int
 	w        *Matrix
 	bias     []float32
-	plan     plan
 	blocks   int
 	acts     []byte // [m][blocks] blocks of actBlock bytes
 	rows     int    // of x that a task quantises
@@ -343,18 +342,13 @@ var quantProducts = sync.Pool{New: func() any {
 // quantMatMul quantises x and computes the product block by block: exact integer sums, scaled and
 // added in float32 in ascending order of k.
 func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
-	b, pool := current.Load(), p
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
 	}
 	t := quantProducts.Get().(*quantProduct)
-	t.on, t.dst, t.x, t.m, t.w, t.bias = b.on, dst, x, m, w, bias
-	t.plan, t.blocks, t.rows = planRows, quantBlocks(w.K), p.share(m, quantRows)
+	t.on, t.dst, t.x, t.m, t.w, t.bias = computing(), dst, x, m, w, bias
+	t.blocks, t.rows = quantBlocks(w.K), p.share(m, quantRows)
 	t.acts = growWork(t.acts, m*t.blocks*actBlock)
-	chosen, timed := b.choose(w, m)
-	if b.on == b.isa { // else Go, which has one way
-		t.plan = chosen
-	}
 	p.Run((m+t.rows-1)/t.rows, t.runActs)
 	panels := (w.N + quantPanel - 1) / quantPanel
 	most := max(quantTaskPanels, quantTaskBytes/(t.blocks*quantBlockSize(w.Format)+1))
@@ -362,9 +356,6 @@ func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	tasks := (panels + t.panels - 1) / t.panels
 	t.mBlocks = p.parts(tasks, 1, (m+13)/14)
 	p.Run(tasks*t.mBlocks, t.runTasks)
-	if timed.shape != nil && !pool.stopped() {
-		timed.end()
-	}
 	t.dst, t.x, t.w, t.bias = nil, nil, nil, nil
 	quantProducts.Put(t)
 }

@@ -95,16 +95,6 @@ func quantTiles(on isa, f Format) []quantTile {
 	return byFormat[f]
 }
 
-// turnsTiles returns the tiles of planTurns: the 256-bit kernels of one and two rows, which read
-// four panels in turn. On some processors with AVX-512 one core reads a single stream from memory
-// slower than four.
-func turnsTiles(on isa, f Format) []quantTile {
-	if on.avxVNNI {
-		return [...][]quantTile{Q8: q8AVXVNNI, Q4: q4AVXVNNI, Q4M: q4mAVXVNNI}[f]
-	}
-	return [...][]quantTile{Q8: q8AVX2, Q4: q4AVX2, Q4M: q4mAVX2}[f]
-}
-
 // quantAhead is how many bytes before its use a weight is prefetched if a single tile reads it
 // straight from memory.
 const quantAhead = 4096
@@ -149,9 +139,6 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 	s := quantScratches.Get().(*quantScratch)
 	n, col := t.w.N, panel*quantPanel
 	kernels := quantTiles(t.on, f)
-	if t.plan == planTurns {
-		kernels = turnsTiles(t.on, f)
-	}
 	size := quantBlockSize(f)
 	whole := min(panels, n/quantPanel-panel)
 	rows := end - first

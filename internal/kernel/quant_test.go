@@ -607,9 +607,9 @@ func spanWeights(row []float32, w *Matrix, o int) {
 	}
 }
 
-// TestQuantPlansAgree: products of many rows may round x and weights differently. The error is no
+// TestQuantError: products of many rows may round x and weights differently. The error is no
 // larger than rounding x to 8 bits causes.
-func TestQuantPlansAgree(t *testing.T) {
+func TestQuantError(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	m, n, k := 70, 96, 2048
 	x := randomVector(r, m*k)

@@ -148,7 +148,8 @@ func measure(p *Pool, f func()) float64 {
 // meanwhile, it is busy, the mean processor time of a call, if that is known. A system may count
 // the time of other threads only at its ticks, so a single try's processor time would be wrong.
 func typical(tries []float64, busy float64, known bool) float64 {
-	if m := middle(tries); !known || busy > speedTaken*m {
+	slices.Sort(tries)
+	if m := tries[len(tries)/2]; !known || busy > speedTaken*m {
 		return m
 	}
 	return busy

@@ -47,9 +47,7 @@ func Weights(t *tensor.Tensor, out, in int) *kernel.Matrix {
 	if t == nil {
 		return nil
 	}
-	return &kernel.Matrix{
-		Format: formats[t.DType], N: out, K: in, Data: t.Data, Order: t.Order, Model: true,
-	}
+	return &kernel.Matrix{Format: formats[t.DType], N: out, K: in, Data: t.Data, Order: t.Order}
 }
 
 // TypeOf returns the type of a matrix's elements.
