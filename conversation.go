@@ -69,6 +69,23 @@ func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return c.ask(ctx, r, nil)
 }
 
+// ReadAhead reads the system prompt and the pictures of the next question before it is asked, for
+// example while somebody types it. The answer is the same, and begins as soon as the text is read.
+// Of r it uses what it shares with that question: System, Pictures, Video, Context, NoCache and
+// Salt. It reads nothing if the question decides which visual tokens stay, if r has no pictures or
+// NoCache, and with a service that is no [Model]. The errors are those of [Model.Ask].
+func (c *Conversation) ReadAhead(ctx context.Context, r Request) error {
+	if c.c == nil {
+		return nil
+	}
+	q, err := c.s.(*Model).request(&Request{System: r.System, Pictures: r.Pictures, Video: r.Video,
+		VideoAfter: r.VideoAfter, Context: r.Context, NoCache: r.NoCache, Salt: r.Salt})
+	if err != nil {
+		return err
+	}
+	return c.c.ReadAhead(ctx, *q)
+}
+
 // Stream is Ask in pieces, like [Model.Stream].
 func (c *Conversation) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
 	return stream(ctx, func(ctx context.Context, onText func(string)) (*Answer, error) {

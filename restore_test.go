@@ -155,6 +155,51 @@ func TestConversationReduction(t *testing.T) {
 	}
 }
 
+// Ensure that a picture that was read ahead is not read again, that the answers stay the same, and
+// that nothing is read where the question chooses the tokens.
+func TestReadAhead(t *testing.T) {
+	for base, useful := range map[string]bool{"holov": true, "none": true, "fastv": false} {
+		var texts [2]string
+		for i, ahead := range []bool{false, true} {
+			m, err := restore.Open(t.Context(), "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			how := &restore.Reduction{Base: base}
+			if base != "none" {
+				how.NVis = 128
+			}
+			c, err := restore.NewConversation(m, how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for turn, prompt := range []string{"What is there?", "And here?"} {
+				r := restore.Request{Pictures: []*restore.Picture{square()}, MaxTokens: 8}
+				if ahead {
+					if err := c.ReadAhead(t.Context(), r); err != nil {
+						t.Fatalf("%s: %v", base, err)
+					}
+				}
+				r.Prompt = prompt
+				a, err := c.Ask(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				texts[i] += a.Text
+				rest := a.Usage.Prompt - a.Usage.Cached
+				if read := rest < 64; turn == 0 && read != (ahead && useful) {
+					t.Errorf("%s, read ahead %t: %d of %d rows read with the question", base,
+						ahead, rest, a.Usage.Prompt)
+				}
+			}
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("%s: answers %q, read ahead %q", base, texts[0], texts[1])
+		}
+	}
+}
+
 // Ensure that each way of giving a picture refuses bad data with a type to branch on.
 func TestPictures(t *testing.T) {
 	dir := t.TempDir()

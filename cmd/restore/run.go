@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -275,6 +276,9 @@ type dialogue struct {
 	s    restore.Service
 	conv *restore.Conversation
 	r    restore.Request // options of every question
+
+	ahead chan struct{} // closed when the pictures of the next question are read; nil: none are
+	stop  func()        // of that reading
 }
 
 // remote reports whether a server answers.
@@ -317,14 +321,49 @@ func (d *dialogue) describe(ctx context.Context, p cli.ShownPicture) (string, er
 	return size, nil
 }
 
+// request returns the request of a question.
+func (d *dialogue) request(q *cli.Question) restore.Request {
+	r := d.r
+	r.Prompt, r.System, r.Places, r.Pictures = q.Prompt, q.System, q.Places, q.Images()
+	r.Video, r.VideoAfter = q.Video, q.VideoAfter
+	return r
+}
+
+// readAhead begins to read the pictures of the next question, until cut or settle.
+func (d *dialogue) readAhead(ctx context.Context, q *cli.Question) {
+	ctx, d.stop = context.WithCancel(ctx)
+	done, r := make(chan struct{}), d.request(q)
+	d.ahead = done
+	go func() {
+		defer close(done)
+		_ = d.conv.ReadAhead(ctx, r) // the question has the same error
+	}()
+}
+
+// cut ends the reading ahead.
+func (d *dialogue) cut() {
+	if d.ahead != nil {
+		d.stop()
+		<-d.ahead
+		d.ahead = nil
+	}
+}
+
+// settle waits until all is read ahead, or ctx ends.
+func (d *dialogue) settle(ctx context.Context) {
+	select {
+	case <-d.ahead:
+	case <-ctx.Done():
+	}
+	d.cut()
+}
+
 // ask asks the next question. It shows the answer on stdout and the report on stderr. It returns
 // the turn that the dialogue has now; nil: the question is not part of it, because of an error or a
 // cancellation before the answer's first token.
 func (d *dialogue) ask(ctx context.Context, q *cli.Question) (turn *exchange, err error) {
-	r := d.r
-	r.Prompt, r.System, r.Places, r.Pictures, r.Video = q.Prompt, q.System, q.Places, q.Images(),
-		q.Video
-	r.VideoAfter = q.VideoAfter
+	r := d.request(q)
+	r.Arrived = time.Now()
 	if n := len(q.Places); d.remote() && n > 0 && q.Places[n-1] > 0 {
 		d.a.Note("--server: the chat template places pictures, perhaps not where <image> stands")
 	}
@@ -332,6 +371,9 @@ func (d *dialogue) ask(ctx context.Context, q *cli.Question) (turn *exchange, er
 		return nil, err
 	}
 	p := d.o.printer(d.a, d.d.Outs)
+	if d.ahead != nil {
+		d.settle(ctx)
+	}
 	var ans *restore.Answer
 	for piece, failed := range d.conv.Stream(ctx, r) {
 		p.piece(piece.Text)

@@ -98,7 +98,11 @@ func (t *talk) run(ctx context.Context) error {
 		}
 	}
 	next := t.reader(ctx, in)
+	defer t.d.cut()
 	for {
+		if t.person && t.d.ahead == nil && len(t.next.Names()) > 0 {
+			t.d.readAhead(ctx, &t.next)
+		}
 		line, err := next()
 		if err == io.EOF {
 			return nil
@@ -167,6 +171,7 @@ func (t *talk) line(ctx context.Context, line string) error {
 	if line[0] != '/' {
 		return t.ask(ctx, line)
 	}
+	t.d.cut()
 	name, arg, _ := strings.Cut(line, " ")
 	var names []string
 	for _, c := range talkCommands() {

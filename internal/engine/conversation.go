@@ -94,6 +94,25 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	return ans, err
 }
 
+// ReadAhead reads what the next question begins with, so that its answer comes sooner: req is the
+// question without text. The dialogue does not change. It reads nothing without pictures, without
+// caches, and if the question decides which tokens stay.
+func (c *Conversation) ReadAhead(ctx context.Context, req Request) error {
+	if len(req.Images) == 0 && req.Video == nil || req.NoCache || c.options.ReadsText() ||
+		c.options.Inside() {
+		return nil
+	}
+	req.MaxTokens = 1
+	s, _, err := c.sequence(ctx, req)
+	if err == nil {
+		err = c.e.queue(s)
+	}
+	if err == nil {
+		_, err = (&Job{s}).Answer()
+	}
+	return err
+}
+
 // sequence prepares the next question.
 func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, dialogue, error) {
 	e := c.e
