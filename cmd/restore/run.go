@@ -329,7 +329,7 @@ func (d *dialogue) request(q *cli.Question) restore.Request {
 	return r
 }
 
-// readAhead begins to read the pictures of the next question, until cut or settle.
+// readAhead begins to read the pictures of the next question; cut or settle ends it.
 func (d *dialogue) readAhead(ctx context.Context, q *cli.Question) {
 	ctx, d.stop = context.WithCancel(ctx)
 	done, r := make(chan struct{}), d.request(q)
@@ -351,11 +351,13 @@ func (d *dialogue) cut() {
 
 // settle waits until all is read ahead, or ctx ends.
 func (d *dialogue) settle(ctx context.Context) {
-	select {
-	case <-d.ahead:
-	case <-ctx.Done():
+	if d.ahead != nil {
+		select {
+		case <-d.ahead:
+		case <-ctx.Done():
+		}
+		d.cut()
 	}
-	d.cut()
 }
 
 // ask asks the next question. It shows the answer on stdout and the report on stderr. It returns
@@ -371,9 +373,7 @@ func (d *dialogue) ask(ctx context.Context, q *cli.Question) (turn *exchange, er
 		return nil, err
 	}
 	p := d.o.printer(d.a, d.d.Outs)
-	if d.ahead != nil {
-		d.settle(ctx)
-	}
+	d.settle(ctx)
 	var ans *restore.Answer
 	for piece, failed := range d.conv.Stream(ctx, r) {
 		p.piece(piece.Text)

@@ -186,6 +186,41 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// Ensure that what was read ahead is not read again, and that reading ahead can be cut at any time.
+func TestReadAhead(t *testing.T) {
+	m, err := restore.Open(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	d := &dialogue{s: m, r: restore.Request{MaxTokens: 1}}
+	for name, end := range map[string]func(){
+		"settled": func() { d.settle(t.Context()) }, "cut": d.cut,
+	} {
+		if err := d.restart(); err != nil {
+			t.Fatal(err)
+		}
+		pic, err := restore.OpenPicture(clitest.Drawn(t, int64(len(name))), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &cli.Question{Pictures: []cli.ShownPicture{{Name: "drawn", Pic: pic}}}
+		d.readAhead(t.Context(), q)
+		if end(); d.ahead != nil {
+			t.Fatalf("%s: is still reading", name)
+		}
+		q.Prompt = clitest.Number
+		a, err := d.conv.Ask(t.Context(), d.request(q))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "settled" && a.Usage.Cached < a.Usage.Image {
+			t.Errorf("%d of %d rows were read ahead, want the picture's %d", a.Usage.Cached,
+				a.Usage.Prompt, a.Usage.Image)
+		}
+	}
+}
+
 // Ensure that a method inside the decoder reports and draws its stages, and that the report about a
 // later question says that the choice was made for the first.
 func TestInsideTheDecoder(t *testing.T) {

@@ -68,10 +68,7 @@ func (c *Conversation) Forget() {
 // Ask answers the next question. An error, or a cancellation before the first token, leaves the
 // dialogue unchanged.
 func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
-	s, d, err := c.sequence(ctx, req)
-	if err == nil {
-		err = c.e.queue(s)
-	}
+	s, d, err := c.submit(ctx, req)
 	if err != nil {
 		return cancelled(ctx, err)
 	}
@@ -103,14 +100,20 @@ func (c *Conversation) ReadAhead(ctx context.Context, req Request) error {
 		return nil
 	}
 	req.MaxTokens = 1
-	s, _, err := c.sequence(ctx, req)
-	if err == nil {
-		err = c.e.queue(s)
-	}
+	s, _, err := c.submit(ctx, req)
 	if err == nil {
 		_, err = (&Job{s}).Answer()
 	}
 	return err
+}
+
+// submit puts the next question into the queue.
+func (c *Conversation) submit(ctx context.Context, req Request) (*sequence, dialogue, error) {
+	s, d, err := c.sequence(ctx, req)
+	if err == nil {
+		err = c.e.queue(s)
+	}
+	return s, d, err
 }
 
 // sequence prepares the next question.

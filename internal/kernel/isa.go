@@ -33,11 +33,6 @@ func (s isa) fast() isa {
 	return s
 }
 
-// has reports whether s includes all instructions of t.
-func (s isa) has(t isa) bool {
-	return s.impl == t.impl && (s.vnni || !t.vnni) && (s.bf16 || !t.bf16)
-}
-
 // features returns what other packages need to know.
 func (s isa) features() Features {
 	return Features{
