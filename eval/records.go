@@ -162,7 +162,7 @@ func decodeRecord(data []byte, x *Record) error {
 type journal struct {
 	*Records
 	file *os.File
-	lock *os.File
+	lock *files.Locked
 
 	mu     sync.Mutex
 	size   int64 // of the complete lines

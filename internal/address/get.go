@@ -144,7 +144,7 @@ func (w *counted) Write(b []byte) (int, error) {
 
 // partial is the part of a content that is in a file, and how to recognise the content.
 type partial struct {
-	file   *os.File
+	file   *files.Locked
 	have   int64
 	failed error // of the last write
 

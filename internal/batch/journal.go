@@ -32,7 +32,7 @@ type Journal struct {
 	dir   string
 	path  string // of the output
 	disk  disk
-	lock  *os.File
+	lock  *files.Locked
 	made  []string // folders that were missing, the innermost first
 	fresh bool     // there was no journal
 	begun bool

@@ -37,7 +37,7 @@ const (
 // held is the folder while this program holds its lock.
 type held struct {
 	c              *Cache
-	lock           *os.File
+	lock           *files.Locked
 	bytes, entries int64
 }
 
@@ -70,7 +70,7 @@ func (c *Cache) locked(patience time.Duration, f func(*held) error) error {
 }
 
 // lockFolder locks a folder.
-func lockFolder(dir string, patience time.Duration) (*os.File, error) {
+func lockFolder(dir string, patience time.Duration) (*files.Locked, error) {
 	path := filepath.Join(dir, lockName)
 	for ; ; patience -= lockEvery {
 		f, err := files.OpenLocked(path, 0o600)

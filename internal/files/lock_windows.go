@@ -18,3 +18,6 @@ func lock(f *os.File) error {
 	}
 	return nil
 }
+
+// unlock leaves it to closing the file: a new process gets no files there.
+func unlock(*os.File) error { return nil }

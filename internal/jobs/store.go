@@ -37,7 +37,7 @@ type Store struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	lock    *os.File // nil while the folder is not open
+	lock    *files.Locked // nil while the folder is not open
 	files   map[string]*fileEntry
 	batches map[string]*batchEntry
 	last    int64         // number of the newest entry
