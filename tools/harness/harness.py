@@ -6,7 +6,7 @@ sends JPEG and detail "low") ask all questions of each preset, and asks the same
 pictures as they were sent with `restore-lab eval scenes`. All accuracies must be equal. At the end
 lmms-eval replays the last answers by its model from_log. Prints a table; exit code 1 on a difference.
 
-    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install lmms-eval
+    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install lmms-eval 'filelock<3.20'
     go build -o /tmp/bin/ ./cmd/...
     /tmp/venv/bin/python tools/harness/harness.py --bin /tmp/bin [--vlmevalkit CLONE] [--record DIR]
 """
