@@ -69,6 +69,10 @@ func (m *Method) TakesBudget() bool {
 	return m.Name != "none" && !(m.Site == BeforeEncoder && m.Adaptive)
 }
 
+// EachQuestion reports whether what the method chooses holds for one question only, so that each
+// question reads the picture's tokens again.
+func (m *Method) EachQuestion() bool { return m.Text || m.Site == InsideDecoder }
+
 // writtenFrom applies to every published method.
 const writtenFrom = "Written from the paper and a description of the authors' code; none of that " +
 	"code is included, so Apache-2.0 applies."

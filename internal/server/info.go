@@ -109,15 +109,17 @@ type methodObject struct {
 	Name    string `json:"name"`
 	Title   string `json:"title"`
 	Summary string `json:"summary"`
-	Budget  bool   `json:"budget"` // it takes one, as n_vis
-	Least   *int   `json:"least"`  // visual tokens; 0: not with this model; nil: not known
+	Budget  bool   `json:"budget"`        // it takes one, as n_vis
+	Each    bool   `json:"each_question"` // it chooses tokens for each question
+	Least   *int   `json:"least"`         // visual tokens; 0: not with this model; nil: not known
 }
 
 // aboutMethods describes the methods that a model may use.
 func aboutMethods(f *api.Front) []methodObject {
 	var out []methodObject
 	for _, m := range restore.Methods() {
-		o := methodObject{Name: m.Name, Title: m.Title, Summary: m.Summary, Budget: m.TakesBudget()}
+		o := methodObject{Name: m.Name, Title: m.Title, Summary: m.Summary,
+			Budget: m.TakesBudget(), Each: m.EachQuestion()}
 		if s, ok := f.Service.(bounded); ok && f.About.VisualTokens > 0 {
 			n := s.LeastTokens(m.Name)
 			o.Least = &n

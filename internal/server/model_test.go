@@ -873,6 +873,7 @@ func TestLeastTokens(t *testing.T) {
 				About   []struct {
 					Name, Summary string
 					Budget        bool
+					Each          bool `json:"each_question"`
 					Least         int
 				} `json:"about_methods"`
 			}
@@ -893,7 +894,12 @@ func TestLeastTokens(t *testing.T) {
 		}, pic)).status
 	}
 	several := 0
+	each := map[string]bool{"cdpruner": true, "mmtok": true, "dart-text": true, "fastv": true,
+		"pdrop": true, "sparsevlm": true, "fitprune": true}
 	for i, m := range r.About[1:] {
+		if m.Each != each[m.Name] {
+			t.Errorf("%s: each_question is %t", m.Name, m.Each)
+		}
 		if m.Name != r.Methods[i] || m.Summary == "" || m.Budget != (m.Least > 0) ||
 			m.Budget != (m.Name != "pixelprune") {
 			t.Errorf("%+v: want a summary and the least of %s", m, r.Methods[i])

@@ -3,13 +3,13 @@
 
 import { api, events, key } from './api.js'
 import { findCamera, openCamera } from './camera.js'
-import { body, create, shown, upTo, waiting } from './conversation.js'
+import { ahead, body, create, shown, upTo, waiting } from './conversation.js'
 import { $, button, disclosure, element, time } from './dom.js'
 import { showHistory, startHistory } from './history.js'
 import { addTurn, beginAnswer, cutLog, markTokens, setActions, showAnswer, showLog } from './log.js'
 import { acceptDrops, count, read, showPictures, showTokens } from './pictures.js'
 import { explain } from './problems.js'
-import { comparing, expected, fit, followControls, forget, keepSettings, learn, readByDefault, reading, setModel, settings, takesNumber } from './reading.js'
+import { comparing, expected, fit, followControls, forget, keep, keepSettings, learn, readByDefault, reading, servesAll, setModel, settings, systemText, takesNumber } from './reading.js'
 import { notice, watch } from './server.js'
 import { conversations, session } from './store.js'
 
@@ -18,6 +18,7 @@ let conversation = create()
 let running = null // the AbortController of the question that is being answered
 let editing = null // the turn whose question is being changed
 let tokensOf = null // the turn whose tokens lie over the pictures
+let early = { stop() {} } // the reading ahead: what, and stop
 
 // Errors
 
@@ -131,6 +132,7 @@ function picturesChanged() {
   showPictures(conversation, turn?.a ?? null, removePicture)
   markTokens(tokensOf)
   fit(conversation)
+  readAhead()
   $('question').placeholder = waiting(conversation).length && !conversation.turns.length ? 'Describe the image.' : 'Ask a question'
 }
 
@@ -143,6 +145,34 @@ function removePicture(picture) {
   save()
   const next = $('pictures').querySelector('.remove') ?? $('choose')
   next.focus()
+}
+
+// worthwhile is how long a person would wait for the pictures to be read, in milliseconds, at least,
+// and settled how long nothing must have changed, before they are read ahead.
+const worthwhile = 1000, settled = 500
+
+// readAhead lets the server read the pictures of the next question while it is typed, as that question
+// will have them read. A question that comes sooner waits for the reading and goes on from there.
+function readAhead() {
+  if (running || !model) return
+  const c = conversation, pictures = waiting(c), how = reading('a'), system = systemText()
+  const wanted = pictures.length && editing === null && pictures.every((p) => p.tokens) && servesAll(how)
+  const { fresh, ms } = wanted ? expected(c, 'a') : {}
+  const what = fresh && ms > worthwhile ? JSON.stringify([c.id, pictures.map((p) => p.id), how, system]) : ''
+  if (early.what === what) return
+  early.stop()
+  const control = new AbortController(), timer = setTimeout(begin, settled)
+  early = { what, stop() { clearTimeout(timer); control.abort() } }
+  if (!what) early.stop()
+  async function begin() {
+    if (running) return
+    try {
+      const request = await ahead(c, pictures, { ...how, numbered: takesNumber(how.base) }, { system })
+      await (await api('v1/chat/completions', request, control.signal)).json()
+      keep(pictures, how)
+      if (c === conversation) fit(c)
+    } catch { /* the question will have the same error */ }
+  }
 }
 
 // Conversation
@@ -425,7 +455,10 @@ setActions({
     picturesChanged()
   },
 })
-followControls(() => fit(conversation))
+followControls(() => {
+  fit(conversation)
+  readAhead()
+})
 keepSettings()
 acceptDrops(take)
 findCamera()

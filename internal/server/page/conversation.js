@@ -58,6 +58,12 @@ const imagePart = async (p, tokens) => {
   return { type: 'image_url', image_url: image }
 }
 
+// ahead is the request that reads what the next question will begin with: all but its text.
+export async function ahead(c, pictures, reading, settings) {
+  const next = { ...c, turns: [...c.turns, { question: '', pictures: pictures.map((p) => p.id) }] }
+  return { ...await body(next, reading, settings), stream: false, stream_options: undefined, max_completion_tokens: 1 }
+}
+
 // body is the request for the answer to the last turn. reading is { base, tokens, numbered }; numbered
 // says that the method takes the number of tokens.
 export async function body(c, reading, settings) {
@@ -66,7 +72,7 @@ export async function body(c, reading, settings) {
   for (const [i, turn] of c.turns.entries()) {
     const content = []
     for (const p of upTo({ ...c, turns: [turn] }, 1)) content.push(await imagePart(p, reading.numbered ? reading.tokens : 0))
-    content.push({ type: 'text', text: turn.question })
+    if (turn.question) content.push({ type: 'text', text: turn.question })
     messages.push({ role: 'user', content })
     if (i < c.turns.length - 1) messages.push({ role: 'assistant', content: turn.a.text })
   }

@@ -71,7 +71,8 @@ export function fit(conversation) {
 
 const mark = (picture, how) => [picture.print, how.base, how.base === 'none' ? '' : how.tokens].join()
 
-const keep = (pictures, how) => {
+// keep remembers that the server has read pictures.
+export const keep = (pictures, how) => {
   for (const p of pictures) known.add(mark(p, how))
   session.set('read', [...known].slice(-500))
 }
@@ -79,6 +80,9 @@ const keep = (pictures, how) => {
 // readByDefault remembers that the server read a picture as it does when a request says nothing.
 export const readByDefault = (picture) =>
   keep([picture], { base: model.defaults.restore?.base ?? 'none', tokens: budget(picture.tokens) })
+
+// servesAll says whether what a side's method reads of a picture serves every question.
+export const servesAll = ({ base }) => !method(base)?.each_question && !model?.defaults.restore?.two_stages
 
 // learn remembers what an answer read and how fast it was.
 export function learn(pictures, how, t) {
@@ -123,9 +127,11 @@ function predict(conversation) {
 
 const numbers = { temperature: 'Temperature', longest: 'Longest answer', seed: 'Seed' }
 
+export const systemText = () => $('system').value.trim()
+
 // settings are those that are set; a number out of its range is an error in words.
 export function settings() {
-  const out = { system: $('system').value.trim() }
+  const out = { system: systemText() }
   for (const [name, label] of Object.entries(numbers)) {
     const input = $(name)
     const v = input.validity

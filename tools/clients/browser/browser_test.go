@@ -386,7 +386,8 @@ func example(t *testing.T) string { return file(t, "internal/server/page/example
 // proxy stands between the page and a server, below a path. It records the questions and can answer
 // in the server's place.
 type proxy struct {
-	url string
+	url    string
+	server string // its address
 
 	mu       sync.Mutex
 	instead  replier // in the server's place
@@ -417,7 +418,7 @@ func between(t *testing.T, path string, flags ...string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{}
+	p := &proxy{server: target.String()}
 	to := httputil.NewSingleHostReverseProxy(target)
 	to.FlushInterval = -1
 	to.ErrorLog = nil

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"image/color"
 	"io"
 	"math"
 	"net/http"
@@ -358,6 +359,59 @@ func TestAgainEditCopy(t *testing.T) {
 	b.quiet()
 }
 
+// slow says that the server takes 5 seconds to encode a picture.
+func (p *proxy) slow(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Path != "/v1/models" {
+		return false
+	}
+	reply, err := http.Get(p.server + r.URL.Path)
+	if err != nil {
+		return false
+	}
+	defer reply.Body.Close()
+	data, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return false
+	}
+	encode := regexp.MustCompile(`"encode_ms": ?[0-9.e+-]+`)
+	_, err = w.Write(encode.ReplaceAll(data, []byte(`"encode_ms":5000`)))
+	return err == nil
+}
+
+// Ensure that pictures which take long are read while the question is typed, and not before a
+// method that chooses for each question.
+func TestReadAhead(t *testing.T) {
+	p := between(t, "/")
+	p.answers(p.slow)
+	b := open(t, p.url, desk)
+	b.choose(example(t))
+	b.until("the reading", `document.getElementById('prediction').textContent.includes('already read')`)
+	asked := p.asked()
+	if len(asked) != 1 || *asked[0].Longest != 1 ||
+		strings.Contains(string(asked[0].Messages[0].Content), `"text"`) {
+		t.Fatalf("before the question: asked %+v", asked)
+	}
+	b.ask("Describe the image.")
+	b.says("article", "Answer 1", "A red cross", "picture from the cache, not read again")
+
+	const choose = `function() { this.value = '%s'; this.dispatchEvent(new Event('change')) }`
+	b.call("combobox", "Method", fmt.Sprintf(choose, "mmtok"))
+	b.choose(paint(t, "red.png", 200, 100, color.RGBA{R: 255, A: 255}))
+	b.wait("img", "Picture 2: red.png")
+	time.Sleep(time.Second) // twice as long as nothing must change
+	if got := len(p.asked()); got != 2 {
+		t.Errorf("before a method that reads the question: %d were asked, want 2", got)
+	}
+	b.call("combobox", "Method", fmt.Sprintf(choose, "holov"))
+	b.until("the second reading", `document.getElementById('prediction').textContent.includes('already read')`)
+	b.ask("How many objects are there?")
+	b.says("article", "Answer 2", "pictures from the cache, not read again")
+	if got := len(p.asked()); got != 4 {
+		t.Errorf("%d were asked, want 4", got)
+	}
+	b.quiet()
+}
+
 // Ensure that settings reach the server and stay in the browser, and that wrong ones are refused
 // before anything is asked.
 func TestSettings(t *testing.T) {
@@ -371,7 +425,9 @@ func TestSettings(t *testing.T) {
 	set("Temperature", "0.25")
 	set("Longest answer", "5")
 	set("Seed", "7")
-	b.ask("Where?")
+	b.choose(example(t))
+	b.wait("img", "Picture 1: example.jpg")
+	b.ask("Describe the image.")
 	q := p.asked()[0]
 	if q.Temperature == nil || *q.Temperature != 0.25 || *q.Seed != 7 || *q.Longest != 5 ||
 		q.Messages[0].Role != "system" || string(q.Messages[0].Content) != `"Be brief."` {
