@@ -2,24 +2,61 @@ package server
 
 import (
 	"context"
+	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 )
 
 // memory limits the bytes that the bodies of requests take together. A body takes more as it
 // arrives. Bodies that wait for each other's memory could wait for ever, so a reserve as large as
 // the largest body is kept for one body at a time, which can then always arrive to its end.
+//
+// When no body has been there for a while, the memory of those that were goes back to the system:
+// also where no model works, which would do so (a gateway), and of requests that were refused.
 type memory struct {
 	mu      sync.Mutex
+	all     int64
 	free    int64
 	reserve int64
 	first   *share  // may use the reserve; nil: none
 	waiting []*want // in order of arrival
+	used    int64   // bytes granted since memory went back
+	rest    *time.Timer
 }
 
 // newMemory returns memory for n of the largest bodies.
 func newMemory(n int, largest int64) *memory {
-	return &memory{free: int64(n) * largest, reserve: largest}
+	all := int64(n) * largest
+	return &memory{all: all, free: all, reserve: largest}
+}
+
+const (
+	restAfter   = 5 * time.Second // without a body
+	worthGiving = 1 << 20         // bytes
+)
+
+// resting gives memory back if no body comes for restAfter, with m.mu held.
+func (m *memory) resting() {
+	switch {
+	case m.free < m.all || m.used < worthGiving:
+	case m.rest == nil:
+		m.rest = time.AfterFunc(restAfter, m.giveBack)
+	default:
+		m.rest.Reset(restAfter)
+	}
+}
+
+func (m *memory) giveBack() {
+	m.mu.Lock()
+	busy := m.free < m.all
+	if !busy {
+		m.used = 0
+	}
+	m.mu.Unlock()
+	if !busy {
+		debug.FreeOSMemory()
+	}
 }
 
 // share is one request's part of the memory. It grows up to the largest body, then it shrinks.
@@ -70,6 +107,7 @@ func (m *memory) grant() {
 			return false
 		}
 		m.free -= w.more
+		m.used += w.more
 		w.s.held += w.more
 		close(w.granted)
 		return true
@@ -89,4 +127,5 @@ func (s *share) shrink(size int64) {
 		m.first = nil
 	}
 	m.grant()
+	m.resting()
 }

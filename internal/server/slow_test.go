@@ -376,6 +376,38 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// Ensure that memory goes back to the system when no body was there for a while, and not before.
+func TestMemoryGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(2, 4*worthGiving)
+		after := func(d time.Duration, want int64) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if m.used != want {
+				t.Errorf("%d bytes since memory went back, want %d", m.used, want)
+			}
+		}
+		s := &share{m: m}
+		use := func(size int64) {
+			if err := s.grow(t.Context(), size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		use(2 * worthGiving)
+		after(2*restAfter, 2*worthGiving) // the body is there
+		s.shrink(0)
+		after(restAfter-time.Second, 2*worthGiving)
+		use(worthGiving)
+		after(2*time.Second, 3*worthGiving)
+		s.shrink(0)
+		after(restAfter+time.Second, 0)
+		use(1000)
+		s.shrink(0)
+		after(2*restAfter, 1000) // not worth it
+	})
+}
+
 // Ensure that pictures are fetched when the request has its place in the queue, never before.
 func TestFetchHasPlace(t *testing.T) {
 	var fetched atomic.Int64
