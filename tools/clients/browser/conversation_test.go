@@ -443,6 +443,8 @@ func TestSettings(t *testing.T) {
 	}
 	set("Temperature", "1")
 	b.do(chromedp.Reload())
+	b.wait("article", "Answer 1") // then nothing moves any more
+	b.wait("img", drawing)
 	b.click("button", "Settings")
 	numbers := map[string]string{"Temperature": "1", "Longest answer": "5", "Seed": "7"}
 	for name, want := range numbers {
