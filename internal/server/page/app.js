@@ -73,6 +73,7 @@ async function loadModel() {
   showIdeas(model.id === 'builtin')
   setModel(model)
   fit(conversation)
+  readAhead()
   return true
 }
 
@@ -161,9 +162,10 @@ function readAhead() {
   const what = fresh && ms > worthwhile ? JSON.stringify([c.id, pictures.map((p) => p.id), how, system]) : ''
   if (early.what === what) return
   early.stop()
+  early = { what, stop() {} }
+  if (!what) return
   const control = new AbortController(), timer = setTimeout(begin, settled)
-  early = { what, stop() { clearTimeout(timer); control.abort() } }
-  if (!what) early.stop()
+  early.stop = () => { clearTimeout(timer); control.abort() }
   async function begin() {
     if (running) return
     try {
@@ -464,6 +466,7 @@ acceptDrops(take)
 findCamera()
 watch(async () => {
   forget()
+  early.what = ''
   fail(null)
   await retry()
 })
