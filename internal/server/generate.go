@@ -16,8 +16,8 @@ import (
 func (x *exchange) handle(serve func(f *api.Front, body []byte) (*api.Call, error)) {
 	x.begin()
 	defer x.leave()
-	x.share = &share{m: x.s.bodies}
-	defer x.share.shrink(0)
+	x.share = x.s.bodies.share()
+	defer x.share.end()
 	body, err := x.readBody()
 	x.arrived = time.Now()
 	var c *api.Call

@@ -12,34 +12,45 @@ import (
 // arrives. Bodies that wait for each other's memory could wait for ever, so a reserve as large as
 // the largest body is kept for one body at a time, which can then always arrive to its end.
 //
-// When no body has been there for a while, the memory of those that were goes back to the system:
-// also where no model works, which would do so (a gateway), and of requests that were refused.
+// When there was no request for a while, what bodies took goes back to the system: a model at rest
+// does so, but not for requests that were refused, and a gateway has none.
 type memory struct {
 	mu      sync.Mutex
-	all     int64
 	free    int64
 	reserve int64
 	first   *share  // may use the reserve; nil: none
 	waiting []*want // in order of arrival
+	open    int     // shares of requests that have not ended
 	used    int64   // bytes granted since memory went back
 	rest    *time.Timer
 }
 
 // newMemory returns memory for n of the largest bodies.
 func newMemory(n int, largest int64) *memory {
-	all := int64(n) * largest
-	return &memory{all: all, free: all, reserve: largest}
+	return &memory{free: int64(n) * largest, reserve: largest}
 }
 
 const (
-	restAfter   = 5 * time.Second // without a body
+	restAfter   = 5 * time.Second // without a request
 	worthGiving = 1 << 20         // bytes
 )
 
-// resting gives memory back if no body comes for restAfter, with m.mu held.
-func (m *memory) resting() {
-	switch {
-	case m.free < m.all || m.used < worthGiving:
+// share returns the share of a request that begins.
+func (m *memory) share() *share {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open++
+	return &share{m: m}
+}
+
+// end frees the share when its request ends.
+func (s *share) end() {
+	s.shrink(0)
+	m := s.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch m.open--; {
+	case m.open > 0 || m.used < worthGiving:
 	case m.rest == nil:
 		m.rest = time.AfterFunc(restAfter, m.giveBack)
 	default:
@@ -47,9 +58,10 @@ func (m *memory) resting() {
 	}
 }
 
+// giveBack returns free memory to the system, unless a request has begun.
 func (m *memory) giveBack() {
 	m.mu.Lock()
-	busy := m.free < m.all
+	busy := m.open > 0
 	if !busy {
 		m.used = 0
 	}
@@ -127,5 +139,4 @@ func (s *share) shrink(size int64) {
 		m.first = nil
 	}
 	m.grant()
-	m.resting()
 }

@@ -376,7 +376,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Ensure that memory goes back to the system when no body was there for a while, and not before.
+// Ensure that memory goes back to the system when there was no request for a while, and not before.
 func TestMemoryGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(2, 4*worthGiving)
@@ -388,22 +388,24 @@ func TestMemoryGoesBack(t *testing.T) {
 				t.Errorf("%d bytes since memory went back, want %d", m.used, want)
 			}
 		}
-		s := &share{m: m}
-		use := func(size int64) {
+		use := func(size int64) *share {
+			s := m.share()
 			if err := s.grow(t.Context(), size); err != nil {
 				t.Fatal(err)
 			}
+			return s
 		}
-		use(2 * worthGiving)
+		s := use(2 * worthGiving)
 		after(2*restAfter, 2*worthGiving) // the body is there
 		s.shrink(0)
+		after(2*restAfter, 2*worthGiving) // the request is
+		s.end()
 		after(restAfter-time.Second, 2*worthGiving)
-		use(worthGiving)
+		s = use(worthGiving)
 		after(2*time.Second, 3*worthGiving)
-		s.shrink(0)
+		s.end()
 		after(restAfter+time.Second, 0)
-		use(1000)
-		s.shrink(0)
+		use(1000).end()
 		after(2*restAfter, 1000) // not worth it
 	})
 }
