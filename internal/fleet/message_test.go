@@ -9,6 +9,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -292,4 +293,29 @@ func TestNoTokens(t *testing.T) {
 	if n, err := k.Count(t.Context(), question("x", nil)); err != nil || n.Usage.Prompt != 7 {
 		t.Errorf("count: got %+v, %v", n, err)
 	}
+}
+
+// Ensure that a worker answers calls from the moment that clients see it.
+func TestListedAnswersCalls(t *testing.T) {
+	t.Parallel()
+	s, l := natsServer(t), quick
+	l.Partitions = 1
+	var pairs sync.WaitGroup
+	for i := range 24 {
+		key, caller := fmt.Sprintf("m%d", i), connect(t, s, l)
+		_, stop := runWorker(t, connect(t, s, l), newEcho(1), key)
+		pairs.Go(func() {
+			defer stop()
+			k, err := caller.Client(t.Context(), ClientOptions{Model: key})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer k.Close()
+			if _, err := k.Tokenize("x", false, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	pairs.Wait()
 }

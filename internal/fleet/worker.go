@@ -141,6 +141,11 @@ func (w *Worker) Key() string { return w.o.Key }
 func (w *Worker) Run(ctx context.Context) (err error) {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // for begun requests
 	defer stop(nil)
+	unlisten, err := w.listen(work) // before the first heartbeat, after which clients call
+	if err != nil {
+		return err
+	}
+	defer unlisten()
 	if err := w.c.until(ctx, "heartbeats", w.beat); err != nil {
 		if ctx.Err() != nil {
 			return nil // it ended before it began
@@ -148,10 +153,6 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	w.meet(ctx)
-	subs, err := w.listen(work)
-	if err != nil {
-		return err
-	}
 	if w.in, err = w.c.intake(w.got); err != nil {
 		return w.c.explain("pulls", err)
 	}
@@ -190,9 +191,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	runs.Wait()
 	w.in.close()
-	for _, s := range subs {
-		_ = s.Unsubscribe() // the connection closes anyway
-	}
+	unlisten()
 	stop(nil)
 	house.Wait()
 	gone, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -343,8 +342,8 @@ func (w *Worker) hold() {
 	}
 }
 
-// listen subscribes to messages outside of the queue.
-func (w *Worker) listen(ctx context.Context) ([]*nats.Subscription, error) {
+// listen subscribes to messages outside of the queue, until the returned function is called.
+func (w *Worker) listen(ctx context.Context) (unlisten func(), err error) {
 	cancelled, err := w.c.nc.Subscribe(
 		cancelSubject+w.o.Key,
 		func(m *nats.Msg) { w.cancelled(string(m.Data)) },
@@ -352,12 +351,16 @@ func (w *Worker) listen(ctx context.Context) ([]*nats.Subscription, error) {
 	if err != nil {
 		return nil, w.c.explain("cancellation", err)
 	}
-	rpc, err := w.c.nc.QueueSubscribe(
+	calls, err := w.c.nc.QueueSubscribe(
 		rpcSubject+w.o.Key,
 		"workers",
 		func(m *nats.Msg) { go w.call(ctx, m) },
 	)
-	return []*nats.Subscription{cancelled, rpc}, w.c.explain("calls", err)
+	unlisten = func() { // errors: the connection closes anyway
+		_ = cancelled.Unsubscribe()
+		_ = calls.Unsubscribe()
+	}
+	return unlisten, w.c.explain("calls", err)
 }
 
 // unaskedFor is the longest time from the queue to a worker.
