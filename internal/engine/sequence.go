@@ -284,7 +284,7 @@ func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 	h, n := s.e.shape.Hidden, len(in.Pos)
 	for lo := 0; lo < n; {
 		hi := min(lo+prefillChunk, n)
-		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx}
+		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx, LastOnly: true}
 		if len(in.Staged) > 0 && hi > in.Staged[0].First {
 			// Methods inside the decoder use the prompt's last rows to look at the picture.
 			hi, span.Staged = n, in.Staged

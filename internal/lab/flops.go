@@ -25,7 +25,7 @@ type FLOPs struct {
 	Total   float64 `json:"total"`   // Encoder and Decoder, as Table 8 has it
 	// Engine is what this program multiplies for the same: the blocks that the features need, over
 	// a class token too, the patches, the projector, what the schedule leaves in each layer, and
-	// the head for the last row.
+	// only the last row in the decoder's last block and the head.
 	Engine float64        `json:"engine"`
 	Stages []reduce.Stage `json:"stages,omitempty"`
 }
@@ -33,16 +33,17 @@ type FLOPs struct {
 // Overhead is Choice in percent of Total.
 func (f *FLOPs) Overhead() float64 { return 100 * f.Choice / f.Total }
 
-// block counts block i of t that rows rows enter, of which projected reach the projection of
-// attention and kept the MLP, by Table 20: 4·N·D² + 2·N²·D for attention and 2·N·F·D or 3·N·F·D for
-// the MLP. With windows of W rows, attention has 2·N·W·D; the order of blocks does not matter.
-func block(t *engine.Tower, i, rows, projected, kept int) float64 {
-	n, h, q, k := float64(rows), float64(t.Hidden), float64(t.Query), float64(t.Key)
+// block counts block i of t that rows rows enter, of which queries look at all, projected reach the
+// projection of attention and kept the MLP, by Table 20: 4·N·D² + 2·N²·D for attention and 2·N·F·D
+// or 3·N·F·D for the MLP. With windows of W rows, attention has 2·N·W·D; the order of blocks does not matter.
+func block(t *engine.Tower, i, rows, queries, projected, kept int) float64 {
+	n, m, h := float64(rows), float64(queries), float64(t.Hidden)
+	q, k := float64(t.Query), float64(t.Key)
 	seen := n
 	if t.Window > 0 && i >= t.Whole {
 		seen = float64(min(rows, t.Window))
 	}
-	return n*h*(q+2*k) + 2*n*seen*q + float64(projected)*q*h +
+	return h*(m*q+n*2*k) + 2*m*seen*q + float64(projected)*q*h +
 		float64(kept)*float64(t.Products*t.MLP)*h
 }
 
@@ -69,9 +70,10 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 	f.Engine = float64(cell*enter[0]) * float64(s.Patch) * float64(s.Vision.Hidden)
 	for b := range enter {
 		n, m := cell*enter[b]/s.Views, cell*leave[b]/s.Views
-		f.Encoder += views * block(&s.Vision, b, n, n, m)
+		f.Encoder += views * block(&s.Vision, b, n, n, n, m)
 		if b < s.Vision.Run {
-			f.Engine += views * block(&s.Vision, b, n+class, n+class, m+class)
+			n, m = n+class, m+class
+			f.Engine += views * block(&s.Vision, b, n, n, n, m)
 		}
 	}
 	for i, w := range s.Projector[1:] {
@@ -80,7 +82,13 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 	}
 	enter, leave = r.LayerRows(s.Text.Blocks)
 	for l := range enter {
-		f.Decoder += block(&s.Text, l, prompt+enter[l], prompt+leave[l], prompt+leave[l])
+		n, m := prompt+enter[l], prompt+leave[l]
+		b := block(&s.Text, l, n, n, m, m)
+		f.Decoder += b
+		if l == len(enter)-1 && n == m {
+			b = block(&s.Text, l, n, 1, 1, 1)
+		}
+		f.Engine += b
 		f.Mean += float64(enter[l]) / float64(len(enter))
 	}
 	width := s.Vision.Hidden
@@ -90,7 +98,7 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 	f.Choice, _ = r.Operations(methods.Dims{
 		C: s.Text.Hidden, Cv: width, KeyDim: s.Vision.Hidden / s.Vision.Heads, Text: prompt,
 	})
-	f.Engine += f.Decoder + float64(s.Text.Hidden)*float64(s.Vocab)
+	f.Engine += float64(s.Text.Hidden) * float64(s.Vocab)
 	f.Total = f.Encoder + f.Decoder
 	return f, nil
 }

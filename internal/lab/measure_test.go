@@ -16,7 +16,7 @@ import (
 
 // Ensure that a measurement covers every stage: rows as the budget says, the operations of the
 // decoder's products as its shape gives them (a layer: q, k, v, o of 64·64 and three of 64·88; the
-// head 64·320, only for the last row), and rates.
+// head 64·320; of the head and the last layer, except k and v, only the last row), and rates.
 func TestMeasure(t *testing.T) {
 	work := new(nn.Work)
 	files := formats.Files{Model: filepath.Join("..", "engine", "testdata", "llava15-tiny")}
@@ -26,7 +26,8 @@ func TestMeasure(t *testing.T) {
 	}
 	defer e.Close()
 	pic := &imageproc.Picture{Width: 56, Height: 56, Pix: make([]byte, 3*56*56)}
-	const layers, perRow, head, towerLayers = 3, 2 * (4*64*64 + 3*64*88), 2 * 64 * 320, 3
+	const layers, keys, head, towerLayers = 3, 2 * 2 * 64 * 64, 2 * 64 * 320, 3
+	const perRow = keys + 2*(2*64*64+3*64*88)
 	for _, c := range []struct {
 		reduce methods.Options
 		rows   int64
@@ -45,7 +46,8 @@ func TestMeasure(t *testing.T) {
 				m.PromptTokens, m.Before, m.GeneratedTokens, c.rows)
 		}
 		prefill := m.PrefillWork
-		if got, want := prefill.Products.Operations, c.rows*layers*perRow+head; got != want {
+		if got, want := prefill.Products.Operations,
+			c.rows*(layers*perRow-perRow+keys)+perRow-keys+head; got != want {
 			t.Errorf("%+v: %d operations in the prompt's products, want %d", c.reduce, got, want)
 		}
 		decode := m.DecodeWork
@@ -54,7 +56,7 @@ func TestMeasure(t *testing.T) {
 		}
 		// row i of a prompt sees i keys: 4·64 operations each for all heads of a layer
 		pairs := c.rows * (c.rows + 1) / 2
-		if got, want := prefill.Attention.Operations, pairs*layers*4*64; got != want {
+		if got, want := prefill.Attention.Operations, (pairs*(layers-1)+c.rows)*4*64; got != want {
 			t.Errorf("%+v: %d operations in the prompt's attention, want %d", c.reduce, got, want)
 		}
 		// the tower's 16 patches and class token see each other in each of its layers

@@ -158,6 +158,20 @@ func (p *Passage) prepare(i, s, at int, x []float32) {
 	}
 }
 
+// First returns the first row whose output of layer i is read.
+func (p *Passage) First(i int) int {
+	sp := &p.spans[0]
+	if i < p.shape.Layers-1 || len(p.spans) > 1 || !sp.LastOnly || sp.Trace != nil {
+		return 0
+	}
+	for j := range sp.Staged {
+		if st := &sp.Staged[j]; st.Reads(i, false) || st.Shrinks(i, true) {
+			return 0
+		}
+	}
+	return p.Rows - 1
+}
+
 // Tracing reports whether any span is traced.
 func (p *Passage) Tracing() bool {
 	for s := range p.spans {
@@ -476,17 +490,20 @@ func (sp *Span) replace(st *Staged, old int) {
 
 // Attend is attention in layer i. It rotates q [Rows, Heads·HeadDim] and k [Rows, KVHeads·HeadDim],
 // appends k and v to the spans' caches and writes the result, before its projection, to out [Rows,
-// Heads·HeadDim]. Rows that a reducer drops inside the layer are removed from out and from x [Rows,
-// Hidden], the layer's input.
+// Heads·HeadDim]; q and out begin with the row First. Rows that a reducer drops inside the layer
+// are removed from out and from x [Rows, Hidden], the layer's input.
 func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	r := p.run
 	qw, kw := p.shape.Heads*p.shape.HeadDim, p.shape.KVHeads*p.shape.HeadDim
-	p.shape.RoPE.Apply(r.Pool, q, p.Rows, p.shape.Heads, p.Cos, p.Sin)
+	rows := len(q) / qw
+	first, half := p.Rows-rows, p.shape.HeadDim/2
+	p.shape.RoPE.Apply(r.Pool, q, rows, p.shape.Heads, p.Cos[first*half:], p.Sin[first*half:])
 	p.shape.RoPE.Apply(r.Pool, k, p.Rows, p.shape.KVHeads, p.Cos, p.Sin)
 	at := 0
 	for s := range p.spans {
 		n := len(p.pos[s])
-		p.attend(i, s, out[at*qw:(at+n)*qw], q[at*qw:(at+n)*qw], k[at*kw:(at+n)*kw],
+		end := at + n - first // only a span alone has a first row
+		p.attend(i, s, first, out[at*qw:end*qw], q[at*qw:end*qw], k[at*kw:(at+n)*kw],
 			v[at*kw:(at+n)*kw])
 		at += n
 	}
@@ -499,8 +516,8 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	}
 }
 
-// attend is Attend for span s.
-func (p *Passage) attend(i, s int, out, q, k, v []float32) {
+// attend is Attend for the rows of span s from the first on.
+func (p *Passage) attend(i, s, first int, out, q, k, v []float32) {
 	sp, pos, r := &p.spans[s], p.pos[s], p.run
 	if sp.Err != nil {
 		return
@@ -511,7 +528,12 @@ func (p *Passage) attend(i, s int, out, q, k, v []float32) {
 		size = sp.FirstSize
 	}
 	kv := sp.Cache.Layer(i)
-	kv.Extend(pos, size)
+	if first > 0 {
+		kv.Append(r.Pool, k, v, pos, size)
+		k, v, pos = nil, nil, pos[first:]
+	} else {
+		kv.Extend(pos, size)
+	}
 	tap := sp.tap(i, len(kv.Pos))
 	p.layers.Attention().Causal(r.Pool, out, q, k, v, pos, kv, sp.Calib.At(i), sp.Decoding, tap)
 	if sp.Trace != nil {

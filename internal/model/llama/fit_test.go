@@ -18,10 +18,9 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-// Ensure that the search for FitPrune's schedules takes the same steps as the reference
-// implementation, with a decoder of five layers and three questions whose picture of 30 tokens
-// follows the fifth token of text.
-func TestFitting(t *testing.T) {
+// fitDecoder is a decoder of five layers, with the tensors of its file.
+func fitDecoder(t *testing.T) (*llama.Decoder, map[string]*tensor.Tensor) {
+	t.Helper()
 	f, err := golden.Read(filepath.Join("testdata", "fit.safetensors"))
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +34,6 @@ func TestFitting(t *testing.T) {
 			return f[name]
 		},
 	}
-	const tokens, before = 30, 5
 	c := llama.Config{
 		Hidden: 48, Heads: 3, KVHeads: 3, HeadDim: 16, Layers: 5, MLP: 40, Vocab: 40,
 		MaxPositions: 64, Eps: 1e-5, Theta: 10000, Tied: true,
@@ -45,6 +43,16 @@ func TestFitting(t *testing.T) {
 	if err := b.Finish(); err != nil {
 		t.Fatal(err)
 	}
+	return d, f
+}
+
+// Ensure that the search for FitPrune's schedules takes the same steps as the reference
+// implementation, with a decoder of five layers and three questions whose picture of 30 tokens
+// follows the fifth token of text.
+func TestFitting(t *testing.T) {
+	d, f := fitDecoder(t)
+	c := d.Config
+	const tokens, before = 30, 5
 	var want struct {
 		Cross, Self [][]float64
 		Cases       []struct {

@@ -280,23 +280,25 @@ func (d *Decoder) Norm(r *model.Run, dst, x []float32, rows int) {
 	d.norm.Apply(r.Pool, dst, x, rows)
 }
 
-// block runs layer i over the first p.Rows rows of x [rows, hidden] in place.
+// block runs layer i over the first p.Rows rows of x [rows, hidden] in place. Of those before
+// p.First it computes only keys and values.
 func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
-	l, rows := &d.layers[i], p.Rows
+	l, all, first := &d.layers[i], p.Rows, p.First(i)
+	rows := all - first
 	qw, kw := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
-	n := r.Buffer("llama.n", rows*d.Hidden)
-	q, k, v := r.Buffer("llama.q", rows*qw), r.Buffer("llama.k", rows*kw),
-		r.Buffer("llama.v", rows*kw)
+	n := r.Buffer("llama.n", all*d.Hidden)
+	q, k, v := r.Buffer("llama.q", rows*qw), r.Buffer("llama.k", all*kw),
+		r.Buffer("llama.v", all*kw)
 	a := r.Buffer("llama.a", rows*qw)
-	l.attnNorm.Apply(r.Pool, n, x, rows) // (1)
-	l.q.Apply(r.Pool, q, n, rows)
-	l.k.Apply(r.Pool, k, n, rows)
-	l.v.Apply(r.Pool, v, n, rows)
-	d.headNorms(r, l, q, k, rows, rows)
+	l.attnNorm.Apply(r.Pool, n, x, all) // (1)
+	l.q.Apply(r.Pool, q, n[first*d.Hidden:], rows)
+	l.k.Apply(r.Pool, k, n, all)
+	l.v.Apply(r.Pool, v, n, all)
+	d.headNorms(r, l, q, k, rows, all)
 	p.Yield()
 	p.Attend(i, a, q, k, v, x)
-	rows = p.Rows
-	x, n = x[:rows*d.Hidden], n[:rows*d.Hidden]
+	rows = p.Rows - first
+	x, n = x[first*d.Hidden:p.Rows*d.Hidden], n[:rows*d.Hidden]
 	l.o.Apply(r.Pool, n, a, rows)
 	nn.Add(r.Pool, x, n) // (2)
 	p.Yield()
