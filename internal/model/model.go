@@ -113,7 +113,8 @@ type Decoder interface {
 	Embed(dst []float32, ids []int32) error
 	// Forward runs all blocks over x [Σ rows, Hidden] in place and appends to every span's cache.
 	// Then x is the last block's output, before the final norm; of spans that were reduced, it
-	// holds the remaining rows, and of one with LastOnly the last row. If a span fails, its Err is set; the others are not affected.
+	// holds the remaining rows, and of one with LastOnly the last row. If a span fails, its Err is
+	// set; the others are not affected.
 	Forward(r *Run, x []float32, spans []Span)
 	// Logits writes the final norm and head of rows rows of x to dst [rows, Vocab].
 	Logits(r *Run, dst, x []float32, rows int)
