@@ -112,14 +112,18 @@ func TestPoolUntil(t *testing.T) {
 		p := NewPool(threads)
 		var ended atomic.Bool
 		u := p.Until(ended.Load)
-		var ran atomic.Int64
+		var count sync.Mutex // so that no index is counted between the last one and the end
+		ran := 0
 		u.Run(1000, func(int) {
-			if ran.Add(1) == 100 {
+			count.Lock()
+			defer count.Unlock()
+			if ran++; ran == 100 {
 				ended.Store(true)
 			}
 		})
-		if n := ran.Load(); n < 100 || n > 100+int64(threads) {
-			t.Errorf("%d threads: %d indices ran, want 100 and no more than were begun", threads, n)
+		if ran < 100 || ran > 100+threads {
+			t.Errorf("%d threads: %d indices ran, want 100 and no more than were begun", threads,
+				ran)
 		}
 		u.Run(10, func(int) { t.Error("ran after ended was true") })
 		var sum atomic.Int64
