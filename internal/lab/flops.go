@@ -33,10 +33,10 @@ type FLOPs struct {
 // Overhead is Choice in percent of Total.
 func (f *FLOPs) Overhead() float64 { return 100 * f.Choice / f.Total }
 
-// block counts block i of t that rows rows enter, of which queries look at all, projected reach the
-// projection of attention and kept the MLP, by Table 20: 4·N·D² + 2·N²·D for attention and 2·N·F·D
-// or 3·N·F·D for the MLP. With windows of W rows, attention has 2·N·W·D; the order of blocks does
-// not matter.
+// block counts block i of t that rows rows enter, of which queries look at keys, projected reach
+// the projection of attention and kept the MLP, by Table 20: 4·N·D² + 2·N²·D for attention and
+// 2·N·F·D or 3·N·F·D for the MLP. With windows of W rows, attention has 2·N·W·D; the order of
+// blocks does not matter.
 func block(t *engine.Tower, i, rows, queries, projected, kept int) float64 {
 	n, m, h := float64(rows), float64(queries), float64(t.Hidden)
 	q, k := float64(t.Query), float64(t.Key)
