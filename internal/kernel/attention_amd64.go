@@ -30,7 +30,8 @@ var attnAVX2 = attnOps{
 var attnAVXVNNI = func() attnOps {
 	ops := attnAVX2
 	ops.quads = []attnTile{attnQuads16AVXVNNI}
-	ops.quadRows, ops.scaleMax = attnQuadRowsAVX2, attnScaleMaxAVX2
+	ops.quadRows, ops.topQuads = attnQuadRowsAVX2, attnTopQuadsAVX2
+	ops.expQuads = attnExpQuadsAVX2
 	return ops
 }()
 
@@ -62,7 +63,8 @@ var attnVNNI = func() attnOps {
 	ops.quads = []attnTile{
 		attnQuads64AVX512, attnQuads32AVX512, attnQuads16AVX512,
 	}
-	ops.quadRows, ops.scaleMax = attnQuadRowsAVX512, attnScaleMaxAVX512
+	ops.quadRows, ops.topQuads = attnQuadRowsAVX512, attnTopQuadsAVX512
+	ops.expQuads = attnExpQuadsAVX512
 	return ops
 }()
 
@@ -74,6 +76,7 @@ var attnBF16 = func() attnOps {
 	}
 	ops.pairHeight, ops.pairUnit = attnTileRows, 1
 	ops.round, ops.expRound, ops.pairRows = attnRoundAVX512, attnExpRoundAVX512, attnPairRowsAVX512
+	ops.expQuads, ops.probs = attnExpRoundQuadsAVX512, attnProbs64AVX512
 	return ops
 }()
 

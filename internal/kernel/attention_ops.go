@@ -19,12 +19,17 @@ type attnOps struct {
 	round                func(dst, src *float32, n int)
 	expRound             func(x *float32, n int, m float32) float32
 	pairRows             func(dst *float32, stride int, x, y *float32, srcStride, rows, n int)
-	// quads are tiles of scores whose elements are quads of bytes along k; quadRows and scaleMax
-	// make these and scores of them; nil without such instructions, and where pairs are faster
+	// quads are tiles of scores whose elements are quads of bytes along k; quadRows makes these,
+	// topQuads finds the largest score, and expQuads makes probabilities, in bfloat16 where there
+	// are pairs; nil without such instructions, and where pairs are faster
 	quads    []attnTile
 	quadRows func(dst *float32, stride int, scales, src *float32, srcStride int, sub *float32,
 		rows, n int, flip int32, f float32)
-	scaleMax func(x, scales *float32, n int, f float32) float32
+	topQuads func(x, scales *float32, n int, f float32) float32
+	expQuads func(dst, x, scales *float32, n int, f, m float32) float32
+	// probs does both for whole panels of the widest kind; nil without pairs
+	probs func(a *float32, lda int, b, scales, p *float32, ldp int, sums, f, m *float32,
+		k, tiles int)
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.
 	packed int

@@ -19,10 +19,15 @@ func attnQuads16AVXVNNI(a *float32, lda int, b *float32, ldb int, c *float32, ld
 //go:noescape
 func attnQuadRowsAVX2(dst *float32, stride int, scales *float32, src *float32, srcStride int, sub *float32, rows int, n int, flip int32, f float32)
 
-// attnScaleMaxAVX2 replaces n > 0 int32 elements of x, a multiple of the lanes, by f·scales[i]·x[i] in float32 and returns the largest.
+// attnTopQuadsAVX2 returns the largest f·scales[i]·x[i] of n > 0 int32 elements of x, a multiple of the lanes.
 //
 //go:noescape
-func attnScaleMaxAVX2(x *float32, scales *float32, n int, f float32) (ret float32)
+func attnTopQuadsAVX2(x *float32, scales *float32, n int, f float32) (ret float32)
+
+// attnExpQuadsAVX2 sets n > 0 float32 elements of dst to 2^(f·scales[i]·x[i] - m), for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a result.
+//
+//go:noescape
+func attnExpQuadsAVX2(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)
 
 // attnTransposeAVX2 sets dst[i*stride+r] = src[r*srcStride+i] for r < 8 and i < n; it writes zeros up to the next multiple of 8 of n.
 //
@@ -131,6 +136,11 @@ func attnPairs16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnQuads16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
+// attnProbs64AVX512 sets 6·tiles rows of 64 bfloat16 elements of p, which are ldp float32 apart, to 2^(f[row]·scales[column]·x - m[row]), rounded, where x is what attnQuads64 computes, and adds them to the 16 sums of the row. What is below 2^-126 becomes 0. The error is that of attnExpRoundQuads (VNNI, AVX512_BF16).
+//
+//go:noescape
+func attnProbs64AVX512(a *float32, lda int, b *float32, scales *float32, p *float32, ldp int, sums *float32, f *float32, m *float32, k int, tiles int)
+
 // attnRoundAVX512 rounds n elements, a multiple of 16, to bfloat16, to nearest and ties to even (AVX512_BF16). dst may be src.
 //
 //go:noescape
@@ -146,15 +156,25 @@ func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStr
 //go:noescape
 func attnExpRoundAVX512(x *float32, n int, m float32) (ret float32)
 
+// attnExpRoundQuadsAVX512 sets n > 0 bfloat16 elements of dst to 2^(f·scales[i]·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes 0. The error before rounding is 7.5e-5 of a result (AVX512_BF16).
+//
+//go:noescape
+func attnExpRoundQuadsAVX512(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)
+
 // attnQuadRowsAVX512 rounds rows of n elements of src less those of sub, a multiple of 4, to signed bytes, each row with its own scale, and flips the bits of flip in every four. After a row of dst it writes -128 times its sum before flip. Rows of dst are stride apart, those of src srcStride; dst is written up to a multiple of 16 bytes. A scale is f times that of the row, NaN if an element is not finite.
 //
 //go:noescape
 func attnQuadRowsAVX512(dst *float32, stride int, scales *float32, src *float32, srcStride int, sub *float32, rows int, n int, flip int32, f float32)
 
-// attnScaleMaxAVX512 replaces n > 0 int32 elements of x, a multiple of the lanes, by f·scales[i]·x[i] in float32 and returns the largest.
+// attnTopQuadsAVX512 returns the largest f·scales[i]·x[i] of n > 0 int32 elements of x, a multiple of the lanes.
 //
 //go:noescape
-func attnScaleMaxAVX512(x *float32, scales *float32, n int, f float32) (ret float32)
+func attnTopQuadsAVX512(x *float32, scales *float32, n int, f float32) (ret float32)
+
+// attnExpQuadsAVX512 sets n > 0 float32 elements of dst to 2^(f·scales[i]·x[i] - m), for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a result.
+//
+//go:noescape
+func attnExpQuadsAVX512(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)
 
 // attnTransposeAVX512 sets dst[i*stride+r] = src[r*srcStride+i] for r < 16 and i < n; it writes zeros up to the next multiple of 16 of n.
 //

@@ -394,7 +394,8 @@ func TestAttendBytes(t *testing.T) {
 	defer pool.Close()
 	forEachISA(t, func(t *testing.T) {
 		c := attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 70, tk: 2500, pad: 3}
-		a := c.make(rand.New(rand.NewSource(11)))
+		r := rand.New(rand.NewSource(11))
+		a := c.make(r)
 		check := func(what string) {
 			exact := *a
 			exact.Out, exact.Rounding = slices.Clone(a.Out), Exact
@@ -422,6 +423,25 @@ func TestAttendBytes(t *testing.T) {
 			a.K[i] = float32(1 - i/a.KStride%2*2)
 		}
 		check("the largest sums")
+		// later scores are 85, 500 and 3 above the first, those of the last queries below
+		for i := range a.Q {
+			a.Q[i] = 1 + 0.1*float32(r.NormFloat64())
+			if i/a.QStride > 60 {
+				a.Q[i] = -a.Q[i]
+			}
+		}
+		for i := range a.K {
+			a.K[i] = 0.1 * float32(r.NormFloat64())
+			switch i / a.KStride {
+			case 200:
+				a.K[i] = 10
+			case 1700:
+				a.K[i] = 60
+			case 2300:
+				a.K[i] = 0.4
+			}
+		}
+		check("scores far above the first")
 		a.Q[5] = float32(math.Inf(1))
 		a.K[a.KStride*2400+c.dim+1] = float32(math.NaN())
 		Attend(pool, a)

@@ -82,7 +82,9 @@ type attnScratch struct {
 	// With quads: the scales of the queries and of a block's keys, and what is subtracted from each
 	// key, which changes all scores of a query by the same amount.
 	queryScales, keyScales, mean []float32
-	keys, lasts                  []int32
+	// The probabilities of a score block, or of a tile, and 16 sums of each row.
+	probs, sums []float32
+	keys, lasts []int32
 }
 
 var (
@@ -296,6 +298,8 @@ func (t *attnTask) run() {
 	heads := t.h1 - t.h0
 	if t.quads {
 		t.packQueryQuads()
+		t.probs = grow(t.probs, attnTileBlock*t.probWidth())
+		t.sums = grow(t.sums, attnTileBlock*t.ops.lanes)
 	} else {
 		t.q = grow(t.q, attnTileBlock*t.depth)
 	}
@@ -397,7 +401,11 @@ func (t *attnTask) keyBlock(c0, c1 int) {
 			packed = kv
 		}
 		for q := t.q0; q < t.q1; q += attnTileBlock {
-			t.scoreBlock(h, q, min(q+attnTileBlock, t.q1), c0, c1)
+			if end := min(q+attnTileBlock, t.q1); t.quads {
+				t.quadBlock(q, end, c0, c1)
+			} else {
+				t.scoreBlock(h, q, end, c0, c1)
+			}
 		}
 	}
 }
@@ -526,9 +534,9 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 }
 
 // weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of a tile,
-// which has depth of them per row. It adds the result to the output rows c, or, if add is 0, stores
-// it there. n is the number of packed keys.
-func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
+// which has depth of them per row, stride apart. It adds the result to the output rows c, or, if
+// add is 0, stores it there. n is the number of packed keys.
+func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, n, add int) {
 	a, ops := &t.a, t.ops
 	if t.pairs {
 		n, depth = t.pairsOf(n), (depth+1)/2
@@ -536,7 +544,7 @@ func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 	if a.Pages == nil {
 		tiles := t.tiles()
 		t.panels(a.HeadDim, func(col, kind int) {
-			tiles[kind](p, t.width, &t.v[col*n], ops.widths[kind], offset(c, col), t.depth, depth,
+			tiles[kind](p, stride, &t.v[col*n], ops.widths[kind], offset(c, col), t.depth, depth,
 				1, add)
 		})
 		return
@@ -550,7 +558,7 @@ func (t *attnTask) weigh(p, c *float32, depth, n, add int) {
 		}
 		k := min(PageKeys, depth-lo)
 		t.panels(a.HeadDim, func(col, kind int) {
-			ops.tiles[kind](offset(p, lo), t.width, &rows[col], t.depth, offset(c, col), t.depth, k,
+			ops.tiles[kind](offset(p, lo), stride, &rows[col], t.depth, offset(c, col), t.depth, k,
 				1, add)
 		})
 		add = 1
@@ -699,35 +707,30 @@ func (j *attnJob) tiles() []attnTile {
 // their last tile.
 func (t *attnTask) packQueryQuads() {
 	a, n, stride := &t.a, t.q1-t.q0, quadStride(t.a.HeadDim)
-	t.q, t.queryScales = grow(t.q, t.rows*stride), grow(t.queryScales, n)
+	t.q, t.queryScales = grow(t.q, t.rows*stride), grow(t.queryScales, t.rows)
 	t.row = grow(t.row, t.depth)
 	clear(t.row)
 	t.ops.quadRows(&t.q[0], stride, &t.queryScales[0], &a.Q[t.q0*a.QStride+t.h0*a.HeadDim],
-		a.QStride, &t.row[0], n, a.HeadDim, 0, a.Scale)
+		a.QStride, &t.row[0], n, a.HeadDim, 0, a.Scale*math.Log2E)
 	clear(t.q[n*stride:])
+	clear(t.queryScales[n:])
 }
 
 // prepareQueries prepares the queries q … end-1 of a head, and zeros up to the end of their last
-// tile. It returns them, their stride and depth, and their products with keys.
-func (t *attnTask) prepareQueries(
-	h, q, end int,
-) (rows []float32, stride, depth int, by []attnTile) {
+// tile. It returns their depth and their products with keys.
+func (t *attnTask) prepareQueries(h, q, end int) (depth int, by []attnTile) {
 	a, ops, n := &t.a, t.ops, end-q
-	if t.quads {
-		stride := quadStride(a.HeadDim)
-		return t.q[(q-t.q0)*stride:], stride, a.HeadDim / 4, ops.quads
-	}
 	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, n, a.HeadDim, a.Scale)
 	clear(t.q[n*t.depth : (n+t.height-1)/t.height*t.height*t.depth])
 	if !t.pairs {
-		return t.q, t.depth, a.HeadDim, ops.tiles
+		return a.HeadDim, ops.tiles
 	}
 	for i := range n {
 		row := t.q[i*t.depth:][:t.depth]
 		ops.round(&row[0], &row[0], t.depth)
 		clear(row[a.HeadDim/2 : t.pairsOf(a.HeadDim)])
 	}
-	return t.q, t.depth, a.HeadDim / 2, ops.pairs
+	return a.HeadDim / 2, ops.pairs
 }
 
 // scoreBlock adds the keys c0 … c1-1 to the query rows q … end-1 of head h.
@@ -742,7 +745,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	for t.sees(min(end, q+(first+1)*t.height)-1, c0, c1) <= 0 {
 		first++
 	}
-	queries, stride, depth, by := t.prepareQueries(h, q, end)
+	depth, by := t.prepareQueries(h, q, end)
 	t.panels(c1-c0, func(col, kind int) {
 		if col >= last {
 			return
@@ -757,12 +760,16 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		}
 		r := from * t.height
 		keys, keyStride := t.keysAt(col, w)
-		by[kind](&queries[r*stride], stride, keys, keyStride, &t.s[r*t.width+col], t.width, depth,
+		by[kind](&t.q[r*t.depth], t.depth, keys, keyStride, &t.s[r*t.width+col], t.width, depth,
 			tiles-from, 0)
 	})
 	state := (h-t.h0)*t.rows + q - t.q0
 	if a.ColTap != nil {
 		clear(t.colBlock)
+	}
+	add := 1
+	if c0 == t.k0 {
+		add = 0
 	}
 	for tile := first; tile < tiles; tile++ {
 		r0 := tile * t.height
@@ -779,11 +786,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 				clear(row[min(pairs, t.vectors(depth)/2):pairs])
 			}
 		}
-		add := 1
-		if c0 == t.k0 {
-			add = 0
-		}
-		t.weigh(&t.s[r0*t.width], &t.o[(state+r0)*t.depth], depth, c1-c0, add)
+		t.weigh(&t.s[r0*t.width], t.width, &t.o[(state+r0)*t.depth], depth, c1-c0, add)
 	}
 	if a.ColTap != nil {
 		ops.axpy(&t.cols[0], &t.colBlock[0], t.vectors(c1-c0), 1)
@@ -815,19 +818,13 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 		return
 	}
 	full := t.vectors(n)
-	top := float32(0)
-	if t.quads {
-		top = ops.scaleMax(&s[0], &t.keyScales[0], full, t.queryScales[query-t.q0])
-	}
 	for i := n; i < full; i++ {
 		s[i] = float32(math.Inf(-1))
 	}
 	for i := range min(n, a.oldest(query)-c0) {
 		s[i] = float32(math.Inf(-1))
 	}
-	if !t.quads {
-		top = t.addBias(s, query, c0, n)
-	}
+	top := t.addBias(s, query, c0, n)
 	if tap := a.rowTap(h, query); tap != nil {
 		copy(tap[c0:][:n], s)
 	}
@@ -853,6 +850,108 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	if a.MaxTap != nil {
 		ops.peak(&t.peaks[(query-t.q0)*t.width], &s[0], full, 1/t.l[state])
 	}
+}
+
+const (
+	attnFused  = 256  // keys of a block whose scores are worth becoming probabilities in registers
+	attnSample = 64   // scores whose largest stands for that of a row; at most a panel
+	attnExcess = 1e18 // sum of probabilities that a float32 and its products with values hold
+)
+
+// quadBlock is scoreBlock with quads. Probabilities are relative to the largest of the first scores
+// instead of all, which costs no precision: only where others are so much larger that a row's sum
+// exceeds attnExcess is the row computed again, relative to the largest. So no pass looks for it,
+// and tiles turn the scores of keys lo … hi-1 into probabilities before they write them. Logarithms
+// are to base 2.
+func (t *attnTask) quadBlock(q, end, c0, c1 int) {
+	ops, n, at, first, width := t.ops, c1-c0, q-t.q0, c0 == t.k0, t.probWidth()
+	tiles, lo, hi := (end-q+t.height-1)/t.height, 0, 0
+	if ops.probs != nil && n >= attnFused {
+		hi = n &^ (ops.widths[0] - 1)
+		if first {
+			lo = ops.widths[0]
+		}
+	}
+	t.quadScores(at, 0, lo, 0, tiles)
+	t.quadScores(at, hi, n, 0, tiles)
+	if first {
+		for r := range end - q {
+			t.m[at+r], t.l[at+r] = t.topOf(at, r, min(n, attnSample)), 0
+		}
+	}
+	clear(t.sums)
+	stride := quadStride(t.a.HeadDim)
+	for col := lo; col < hi; col += ops.widths[0] {
+		ops.probs(&t.q[at*stride], stride, &t.k[col*t.depth], &t.keyScales[col], &t.probs[col/2],
+			width, &t.sums[0], &t.queryScales[at], &t.m[at], t.a.HeadDim/4, tiles)
+	}
+	for tile := range tiles {
+		r0 := tile * t.height
+		probs := t.probs // of the tile, which stay in the first-level cache
+		if hi > 0 {
+			probs = probs[r0*width:]
+		}
+		for r := r0; r < min(r0+t.height, end-q); r++ {
+			p := probs[(r-r0)*width:]
+			var sums [4]float32
+			for i, v := range t.sums[r*ops.lanes:][:ops.lanes] {
+				sums[i%4] += v
+			}
+			sum := sums[0] + sums[1] + sums[2] + sums[3] + t.expOf(p, at, r, 0, lo)
+			sum += t.expOf(p[hi/2:], at, r, hi, n)
+			if sum > attnExcess {
+				t.quadScores(at, lo, hi, tile, tile+1)
+				top := t.topOf(at, r, n)
+				if !first {
+					less := expGo((t.m[at+r] - top) * math.Ln2)
+					o := &t.o[(at+r)*t.depth]
+					ops.copyRows(o, 0, o, 0, 1, t.depth, less)
+					t.l[at+r] *= less
+				}
+				t.m[at+r] = top
+				sum = t.expOf(p, at, r, 0, n)
+			}
+			t.l[at+r] += sum
+		}
+		add := 1
+		if first {
+			add = 0
+		}
+		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], n, n, add)
+	}
+}
+
+// probWidth is the distance between rows of probabilities, in float32.
+func (t *attnTask) probWidth() int {
+	if t.pairs {
+		return padded(t.width / 2)
+	}
+	return t.width
+}
+
+// quadScores computes the sums of the block's keys from lo, the first of a panel, to hi-1, for
+// tiles first … last-1 of the queries from row at of the task on.
+func (t *attnTask) quadScores(at, lo, hi, first, last int) {
+	ops, stride, r := t.ops, quadStride(t.a.HeadDim), first*t.height
+	t.panels(hi-lo, func(col, kind int) {
+		ops.quads[kind](&t.q[(at+r)*stride], stride, &t.k[(lo+col)*t.depth], ops.widths[kind],
+			&t.s[r*t.width+lo+col], t.width, t.a.HeadDim/4, last-first, 0)
+	})
+}
+
+// topOf returns the largest of the first n scores of the query r rows after row at of the task.
+func (t *attnTask) topOf(at, r, n int) float32 {
+	return t.ops.topQuads(&t.s[r*t.width], &t.keyScales[0], t.vectors(n), t.queryScales[at+r])
+}
+
+// expOf sets p to the probabilities of the scores lo … hi-1 of the query r rows after row at of the
+// task, and returns their sum.
+func (t *attnTask) expOf(p []float32, at, r, lo, hi int) float32 {
+	if lo == hi {
+		return 0
+	}
+	return t.ops.expQuads(&p[0], &t.s[r*t.width+lo], &t.keyScales[lo], hi-lo, t.queryScales[at+r],
+		t.m[at+r])
 }
 
 // finishRowTap turns the raw scores of the visible keys in tap into probabilities.

@@ -27,15 +27,18 @@ func attention(a *asm) {
 				s.tile(v, w, tilePairs)
 				s.tile(v, w, tileQuads)
 			}
+			s.tile(v, 64, tileProbs)
 			s.round(v)
 			s.pairRows(v)
 			s.expRound(v)
+			s.expQuads(v, true)
 		}
 		if v.n == 8 {
 			s.tile(v, 16, tileQuads)
 		}
 		s.quadRows(v)
-		s.scaleMax(v)
+		s.topQuads(v)
+		s.expQuads(v, false)
 		s.transpose(v)
 		s.copyRows(v)
 		s.rowMax(v)
@@ -59,6 +62,7 @@ const (
 	tileFloats elements = iota
 	tilePairs           // of bfloat16
 	tileQuads           // of bytes
+	tileProbs           // the same, whose sums become probabilities
 )
 
 // tile: C[6·tiles, w] (+)= A·B with A and B row-major.
@@ -74,21 +78,40 @@ func (s *source) tile(v isa, w int, e elements) {
 			"begin with. add must be 0 (VNNI)."
 		suffix = v.vnni()
 	}
-	s.open(fmt.Sprintf("%s%d%s", name, w, suffix),
-		fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
-			"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
-			"has rows ldc apart.", tileRows, w)+doc,
-		"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int",
-		"")
+	if e == tileProbs {
+		s.open(fmt.Sprintf("attnProbs%d%s", w, v.name),
+			fmt.Sprintf("sets %d·tiles rows of %d bfloat16 elements of p, which are ldp float32 "+
+				"apart, to 2^(f[row]·scales[column]·x - m[row]), rounded, where x is what "+
+				"attnQuads%d computes, and adds them to the %d sums of the row. What is below "+
+				"2^-126 becomes 0. The error is that of attnExpRoundQuads (VNNI, AVX512_BF16).",
+				tileRows, w, w, v.n),
+			"a *float32, lda int, b *float32, scales *float32, p *float32, ldp int, "+
+				"sums *float32, f *float32, m *float32, k int, tiles int", "")
+	} else {
+		s.open(fmt.Sprintf("%s%d%s", name, w, suffix),
+			fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
+				"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
+				"has rows ldc apart.", tileRows, w)+doc,
+			"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, "+
+				"add int", "")
+	}
 	acc := func(r, j int) string { return v.r(2 + nv + r*nv + j) }
 	b := func(j int) string { return v.r(2 + j) }
+	const unit = 31 // holds twoOnes
 	s.load("a", "SI")
 	s.floats("lda", "R8")
-	s.load("c", "DI")
-	s.floats("ldc", "R9")
-	s.floats("ldb", "R10")
 	s.load("k", "R11")
-	s.load("add", "R12")
+	if e == tileProbs {
+		s.asm.constant(v, twoOnes, unit)
+		s.load("p", "DI")
+		s.floats("ldp", "R9")
+		s.f("MOVQ $%d, R10", 4*w)
+	} else {
+		s.load("c", "DI")
+		s.floats("ldc", "R9")
+		s.floats("ldb", "R10")
+		s.load("add", "R12")
+	}
 	next, body, fresh, four, one, ones, store := s.name("tile"), s.name("body"), s.name("fresh"),
 		s.name("four"), s.name("one"), s.name("ones"), s.name("store")
 	cRows := func(f func(r int, at string)) {
@@ -123,7 +146,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		}
 		return at
 	}
-	if e == tileQuads {
+	if e == tileQuads || e == tileProbs {
 		s.f("LEAQ (AX)(R11*4), R12")
 		s.f("LEAQ (BX)(R11*4), R13")
 		for r := 0; r < tileRows; r++ {
@@ -162,7 +185,7 @@ func (s *source) tile(v isa, w int, e elements) {
 					s.f("VFMADD231PS %s, %s, %s", b(j), v.r(r%2), acc(r, j))
 				case tilePairs:
 					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
-				case tileQuads:
+				case tileQuads, tileProbs:
 					s.vpdpbusd(v, r%2, 2+j, 2+nv+r*nv+j)
 				}
 			}
@@ -190,11 +213,48 @@ func (s *source) tile(v isa, w int, e elements) {
 	s.f("DECQ CX")
 	s.f("JNE %s", ones)
 	s.f("%s:", store)
-	cRows(func(r int, at string) {
-		for j := 0; j < nv; j++ {
-			s.f("VMOVUPS %s, %d%s", acc(r, j), j*v.bytes(), at)
+	if e == tileProbs {
+		s.load("scales", "AX")
+		s.load("sums", "BX")
+		s.load("f", "CX")
+		s.load("m", "DX")
+		const t, p, sum = 4, 5, 30 // the polynomial is in 0 to 3
+		for i := range expRoundPoly {
+			s.f("VMOVUPS %s, Z%d", s.constant("attnExpRoundQuads"+v.name, 2+i), i)
 		}
-	})
+		cRows(func(r int, at string) {
+			s.f("VMOVUPS %d(BX), Z%d", r*v.bytes(), sum)
+			for j := 0; j < nv; j++ {
+				y := acc(r, j)
+				s.f("VMOVUPS %d(AX), Z%d", j*v.bytes(), t)
+				s.f("VMULPS.BCST %d(CX), Z%d, Z%d", 4*r, t, t)
+				s.f("VCVTDQ2PS %s, %s", y, y)
+				s.f("VFMSUB213PS.BCST %d(DX), Z%d, %s", 4*r, t, y)
+				s.f("VREDUCEPS $9, %s, Z%d", y, t)
+				s.f("VMOVAPS Z%d, Z%d", len(expRoundPoly)-1, p)
+				for i := len(expRoundPoly) - 2; i >= 0; i-- {
+					s.f("VFMADD213PS Z%d, Z%d, Z%d", i, t, p)
+				}
+				s.f("VSCALEFPS %s, Z%d, %s", y, p, y)
+				if j%2 != 0 {
+					high := 2 + nv + r*nv + j
+					s.vcvtne2ps2bf16(high-1, high, p)
+					s.vdpbf16ps(p, unit, sum)
+					s.f("VMOVUPS Z%d, %d%s", p, j/2*v.bytes(), at)
+				}
+			}
+			s.f("VMOVUPS Z%d, %d(BX)", sum, r*v.bytes())
+		})
+		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("f"))
+		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("m"))
+		s.f("ADDQ $%d, %s", v.bytes()*tileRows, s.arg("sums"))
+	} else {
+		cRows(func(r int, at string) {
+			for j := 0; j < nv; j++ {
+				s.f("VMOVUPS %s, %d%s", acc(r, j), j*v.bytes(), at)
+			}
+		})
+	}
 	s.f("LEAQ (R13)(R9*2), DI")
 	s.f("ADDQ R9, DI")
 	s.f("LEAQ (SI)(R8*2), SI")
@@ -307,11 +367,11 @@ func (s *source) quadRows(v isa) {
 	s.ret()
 }
 
-// scaleMax: scores from sums of integers.
-func (s *source) scaleMax(v isa) {
-	s.open("attnScaleMax"+v.name, "replaces n > 0 int32 elements of x, a multiple of the lanes, "+
-		"by f·scales[i]·x[i] in float32 and returns the largest.",
-		"x *float32, scales *float32, n int, f float32", "float32")
+// topQuads: the largest score of sums of integers.
+func (s *source) topQuads(v isa) {
+	s.open("attnTopQuads"+v.name, "returns the largest f·scales[i]·x[i] of n > 0 int32 elements "+
+		"of x, a multiple of the lanes.", "x *float32, scales *float32, n int, f float32",
+		"float32")
 	s.load("x", "SI")
 	s.load("scales", "DI")
 	s.load("n", "CX")
@@ -321,11 +381,159 @@ func (s *source) scaleMax(v isa) {
 		s.f("VCVTDQ2PS (SI), %s", v.r(2))
 		s.f("VMULPS (DI), %s, %s", v.r(0), v.r(3))
 		s.f("VMULPS %s, %s, %s", v.r(3), v.r(2), v.r(2))
-		s.f("VMOVUPS %s, (SI)", v.r(2))
 		s.f("VMAXPS %s, %s, %s", v.r(2), v.r(1), v.r(1))
 	})
 	s.reduce(v, "VMAXPS", 1, 2)
 	s.f("VMOVSS X1, %s", s.arg("ret"))
+	s.ret()
+}
+
+// expRoundPoly is 2^f for 0 <= f < 1, for results that are rounded to bfloat16.
+var expRoundPoly = []float64{
+	0.99992521856401, 0.695833540506448, 0.22606715539313021, 0.07802452266443176,
+}
+
+// twoOnes are two bfloat16, with which the instruction that multiplies pairs sums others.
+const twoOnes = 0x3f803f80
+
+// expQuads: probabilities of sums of integers. 2^y has floor(y) in the exponent and a polynomial
+// for the rest, of degree 3 where the result is rounded to bfloat16. There the instruction that
+// multiplies pairs sums what it will multiply, and nothing keeps small results normal: processors
+// with bfloat16 need no longer for others, or flush them.
+func (s *source) expQuads(v isa, half bool) {
+	name, doc, size := "attnExpQuads"+v.name, "float32 elements of dst to 2^(f·scales[i]·x[i] "+
+		"- m), for int32 elements of x, and zeros up to whole vectors, which x and scales have "+
+		"too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a "+
+		"result.", v.bytes()
+	values := []float64{1.0000025933706653, 0.693003834471064, 0.2414427568861899,
+		0.0520114606190554, 0.013534167911694569}
+	if half {
+		name, doc, size = "attnExpRoundQuads"+v.name, "bfloat16 elements of dst to 2^(f·scales[i]"+
+			"·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x "+
+			"and scales have too. It returns their sum. What is below 2^-126 becomes 0. The error "+
+			"before rounding is 7.5e-5 of a result (AVX512_BF16).", v.bytes()/2
+		values = expRoundPoly
+	}
+	const least, most = -126, 127 // exponents of normal numbers
+	var bits []uint32
+	for _, c := range append([]float64{least, most}, values...) {
+		bits = append(bits, math.Float32bits(float32(c)))
+	}
+	s.constants(name, bits)
+	s.open(name, "sets n > 0 "+doc,
+		"dst *float32, x *float32, scales *float32, n int, f float32, m float32", "float32")
+	s.load("dst", "DI")
+	s.load("x", "SI")
+	s.load("scales", "DX")
+	s.load("n", "R10")
+	s.f("VBROADCASTSS %s, %s", s.arg("f"), v.r(0))
+	s.f("VBROADCASTSS %s, %s", s.arg("m"), v.r(1))
+	s.zero(v, 2)
+	s.zero(v, 3)
+	s.f("MOVQ R10, CX")
+	s.f("ANDQ $%d, CX", v.n-1)
+	s.f("MOVQ CX, R12")
+	const out, mask, base, ones = 10, 15, 16, 31 // AVX2 has the constants in memory
+	s.tailMask(v, mask)
+	constant := func(i int) string {
+		if v.n == 16 {
+			return v.r(base + i)
+		}
+		return s.constant(name, i)
+	}
+	for i := range bits {
+		if v.n == 16 {
+			s.f("VMOVUPS %s, %s", s.constant(name, i), constant(i))
+		}
+	}
+	if half {
+		s.asm.constant(v, twoOnes, ones)
+	}
+	power := func(from int) (result int) {
+		y, f, p := 4+from, 6+from, 8+from
+		Y, F, P := v.r(y), v.r(f), v.r(p)
+		s.f("VCVTDQ2PS %d(SI), %s", from*v.bytes(), Y)
+		s.f("VMULPS %d(DX), %s, %s", from*v.bytes(), v.r(0), F)
+		s.f("VFMSUB213PS %s, %s, %s", v.r(1), F, Y)
+		// both limits keep a NaN
+		if v.n == 8 {
+			s.f("VMOVUPS %s, %s", constant(1), P)
+			s.f("VMINPS %s, %s, %s", Y, P, Y)
+		}
+		if !half {
+			s.f("VMOVUPS %s, %s", constant(0), P)
+			s.f("VMAXPS %s, %s, %s", Y, P, Y)
+		}
+		if v.n == 16 {
+			s.f("VREDUCEPS $9, %s, %s", Y, F) // y - floor(y)
+		} else {
+			s.f("VROUNDPS $9, %s, %s", Y, P)
+			s.f("VSUBPS %s, %s, %s", P, Y, F)
+			s.f("VCVTPS2DQ %s, %s", P, Y)
+			s.f("VPSLLD $23, %s, %s", Y, Y)
+		}
+		s.f("VMOVAPS %s, %s", constant(len(bits)-1), P)
+		for i := len(bits) - 2; i >= 2; i-- {
+			s.f("VFMADD213PS %s, %s, %s", constant(i), F, P)
+		}
+		if v.n == 16 {
+			s.f("VSCALEFPS %s, %s, %s", Y, P, P)
+		} else {
+			s.f("VPADDD %s, %s, %s", Y, P, P) // keeps a NaN
+		}
+		return p
+	}
+	store := func(p int) { // and add to the sum
+		if half {
+			s.vcvtneps2bf16(p, out)
+			s.vdpbf16ps(out, ones, 2)
+			s.f("VMOVUPS Y%d, (DI)", out)
+			return
+		}
+		s.f("VADDPS %s, %s, %s", v.r(p), v.r(2), v.r(2))
+		s.f("VMOVUPS %s, (DI)", v.r(p))
+	}
+	two, one, tail, done := s.name("two"), s.name("one"), s.name("tail"), s.name("done")
+	s.f("SUBQ $%d, R10", 2*v.n)
+	s.f("JLT %s", one)
+	s.f("%s:", two)
+	p, q := power(0), power(1)
+	if half {
+		s.vcvtne2ps2bf16(p, q, out)
+		s.vdpbf16ps(out, ones, 3)
+		s.f("VMOVUPS Z%d, (DI)", out)
+	} else {
+		s.f("VADDPS %s, %s, %s", v.r(p), v.r(2), v.r(2))
+		s.f("VADDPS %s, %s, %s", v.r(q), v.r(3), v.r(3))
+		s.f("VMOVUPS %s, (DI)", v.r(p))
+		s.f("VMOVUPS %s, %d(DI)", v.r(q), v.bytes())
+	}
+	s.f("ADDQ $%d, SI", 2*v.bytes())
+	s.f("ADDQ $%d, DX", 2*v.bytes())
+	s.f("ADDQ $%d, DI", 2*size)
+	s.f("SUBQ $%d, R10", 2*v.n)
+	s.f("JGE %s", two)
+	s.f("%s:", one)
+	s.f("ADDQ $%d, R10", v.n)
+	s.f("JLT %s", tail)
+	store(power(0))
+	s.f("ADDQ $%d, SI", v.bytes())
+	s.f("ADDQ $%d, DX", v.bytes())
+	s.f("ADDQ $%d, DI", size)
+	s.f("%s:", tail)
+	s.f("TESTQ R12, R12")
+	s.f("JEQ %s", done)
+	p = power(0)
+	if v.n == 16 {
+		s.f("VMOVAPS.Z %s, K2, %s", v.r(p), v.r(p))
+	} else {
+		s.f("VANDPS %s, %s, %s", v.r(mask), v.r(p), v.r(p))
+	}
+	store(p)
+	s.f("%s:", done)
+	s.f("VADDPS %s, %s, %s", v.r(3), v.r(2), v.r(2))
+	s.reduce(v, "VADDPS", 2, 3)
+	s.f("VMOVSS X2, %s", s.arg("ret"))
 	s.ret()
 }
 
