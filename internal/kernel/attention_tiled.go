@@ -18,13 +18,13 @@ import (
 //	P = e^(S-m'); l = l·e^(m-m') + ΣP; O = O·e^(m-m') + P·V
 //	Out = O/l                      after the last block
 //
-// Tasks and blocks depend only on the shape, so the result does not depend on the number of
-// threads.
+// A row's bits do not depend on the others of its task, and blocks of keys only on the shape, so
+// the result does not depend on the number of threads.
 const (
 	attnTileRows  = 6    // as in _gen
 	attnTileBlock = 48   // query rows of one score block
 	attnQueries   = 768  // most query rows of a task
-	attnRounded   = 2048 // the same with pairs or quads, whose packing takes longer
+	attnRounded   = 4096 // the same with pairs or quads, whose packing takes longer
 	attnBiased    = 320  // the same with a bias, whose rows are in memory
 	attnPeaks     = 400  // the same with a maximum over heads, whose rows are in memory
 	attnBiasRows  = 16   // rows of a bias that one task makes
@@ -128,7 +128,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 // after another, and all threads make the block's bias first.
 func (j *attnJob) runTiled(p *Pool) {
 	j.makeWindow()
-	j.plan()
+	j.plan(p)
 	j.biasRows = j.biasRows[:0]
 	if !j.sharesBias() {
 		p.Run(len(j.blocks)*j.groups, j.tiled)
@@ -203,7 +203,7 @@ func (j *attnJob) heads() int {
 
 // plan splits the queries into blocks of almost equal height, in multiples of the tile's. With
 // column sums, all queries of a segment are in one task.
-func (j *attnJob) plan() {
+func (j *attnJob) plan(p *Pool) {
 	a := &j.a
 	n := j.heads()
 	j.groups = (a.Heads + n - 1) / n
@@ -211,16 +211,17 @@ func (j *attnJob) plan() {
 	add := func(lo, hi, k0, k1 int) {
 		parts := 1
 		if a.ColTap == nil {
-			limit := attnQueries
+			limit, most := attnQueries, attnQueries
 			switch {
 			case a.MaxTap != nil:
-				limit = attnPeaks
+				limit, most = attnPeaks, attnPeaks
 			case j.sharesBias():
-				limit = attnBiased
+				limit, most = attnBiased, attnBiased
 			case j.pairs || j.quads:
-				limit = attnRounded
+				most = attnRounded
 			}
-			parts = (hi - lo + limit - 1) / limit
+			n := hi - lo
+			parts = p.parts(j.groups*max(1, len(a.Segments)-1), (n+most-1)/most, (n+limit-1)/limit)
 		}
 		rows := (hi - lo + parts - 1) / parts
 		rows = (rows + j.height - 1) / j.height * j.height

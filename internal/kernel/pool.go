@@ -108,8 +108,8 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
-// parts returns into how many parts a product's rows are divided, from least to most, if its
-// columns make this many tasks: so many that every thread of several has four.
+// parts returns into how many parts rows are divided, from least to most, if columns or heads make
+// this many tasks: so many that every thread of several has four.
 func (p *Pool) parts(tasks, least, most int) int {
 	want := 4 * p.Threads()
 	if p.Threads() == 1 || tasks >= want {
