@@ -17,7 +17,7 @@ type attnOps struct {
 	// pairHeight is the rows of such a tile, pairUnit the pairs that k is rounded up to
 	pairHeight, pairUnit int
 	round                func(dst, src *float32, n int)
-	expRound             func(x *float32, n int, m float32) float32
+	expRound             func(dst, x *float32, n int, m float32) float32
 	pairRows             func(dst *float32, stride int, x, y *float32, srcStride, rows, n int)
 	// quads are tiles of scores whose elements are quads of bytes along k; quadRows makes these,
 	// topQuads finds the largest score, and expQuads makes probabilities, in bfloat16 where there

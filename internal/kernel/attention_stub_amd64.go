@@ -24,7 +24,7 @@ func attnQuadRowsAVX2(dst *float32, stride int, scales *float32, src *float32, s
 //go:noescape
 func attnTopQuadsAVX2(x *float32, scales *float32, n int, f float32) (ret float32)
 
-// attnExpQuadsAVX2 sets n > 0 float32 elements of dst to 2^(f·scales[i]·x[i] - m), for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a result.
+// attnExpQuadsAVX2 sets n > 0 float32 elements of dst to 2^(f·scales[i]·x[i] - m) for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a result.
 //
 //go:noescape
 func attnExpQuadsAVX2(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)
@@ -136,7 +136,7 @@ func attnPairs16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnQuads16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnProbs64AVX512 sets 6·tiles rows of 64 bfloat16 elements of p, which are ldp float32 apart, to 2^(f[row]·scales[column]·x - m[row]), rounded, where x is what attnQuads64 computes, and adds them to the 16 sums of the row. What is below 2^-126 becomes 0. The error is that of attnExpRoundQuads (VNNI, AVX512_BF16).
+// attnProbs64AVX512 sets 6·tiles rows of 64 bfloat16 elements of p, which are ldp float32 apart, to 2^(f[row]·scales[column]·x - m[row]), rounded, where x is what attnQuads64 computes, and adds them to the 16 sums of the row. What is below 2^-126 becomes 0. The error is that of attnExpRound (VNNI, AVX512_BF16).
 //
 //go:noescape
 func attnProbs64AVX512(a *float32, lda int, b *float32, scales *float32, p *float32, ldp int, sums *float32, f *float32, m *float32, k int, tiles int)
@@ -151,12 +151,12 @@ func attnRoundAVX512(dst *float32, src *float32, n int)
 //go:noescape
 func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int)
 
-// attnExpRoundAVX512 sets the bfloat16 elements of x to e^(x-m), rounded, for n float32 elements of x, a multiple of the lanes, none above m, and returns the sum before rounding. What is below 2^-126 becomes that. The error is 2.7e-6 of a result before rounding (AVX512_BF16).
+// attnExpRoundAVX512 sets n > 0 bfloat16 elements of dst to 2^(x[i] - m), rounded, for float32 elements of x, and zeros up to whole vectors, which x has too. It returns their sum. What is below 2^-126 becomes 0. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
 //
 //go:noescape
-func attnExpRoundAVX512(x *float32, n int, m float32) (ret float32)
+func attnExpRoundAVX512(dst *float32, x *float32, n int, m float32) (ret float32)
 
-// attnExpRoundQuadsAVX512 sets n > 0 bfloat16 elements of dst to 2^(f·scales[i]·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes 0. The error before rounding is 7.5e-5 of a result (AVX512_BF16).
+// attnExpRoundQuadsAVX512 sets n > 0 bfloat16 elements of dst to 2^(f·scales[i]·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes 0. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
 //
 //go:noescape
 func attnExpRoundQuadsAVX512(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)
@@ -171,7 +171,7 @@ func attnQuadRowsAVX512(dst *float32, stride int, scales *float32, src *float32,
 //go:noescape
 func attnTopQuadsAVX512(x *float32, scales *float32, n int, f float32) (ret float32)
 
-// attnExpQuadsAVX512 sets n > 0 float32 elements of dst to 2^(f·scales[i]·x[i] - m), for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a result.
+// attnExpQuadsAVX512 sets n > 0 float32 elements of dst to 2^(f·scales[i]·x[i] - m) for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a result.
 //
 //go:noescape
 func attnExpQuadsAVX512(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)

@@ -394,21 +394,10 @@ func TestAttendBytes(t *testing.T) {
 	defer pool.Close()
 	forEachISA(t, func(t *testing.T) {
 		c := attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 70, tk: 2500, pad: 3}
-		r := rand.New(rand.NewSource(11))
-		a := c.make(r)
+		a := c.make(rand.New(rand.NewSource(11)))
 		check := func(what string) {
-			exact := *a
-			exact.Out, exact.Rounding = slices.Clone(a.Out), Exact
-			Attend(pool, &exact)
-			a.Rounding = RoundBytes
-			Attend(pool, a)
-			var off, all float64
-			for i, v := range exact.Out {
-				off += float64(a.Out[i]-v) * float64(a.Out[i]-v)
-				all += float64(v) * float64(v)
-			}
 			// 0.7 % of queries and keys, which are 8-bit integers, makes 1 % of a score
-			if e := math.Sqrt(off / all); !(e < 0.02) {
+			if e := roundingError(pool, a, RoundBytes); !(e < 0.02) {
 				t.Errorf("%s: error %.3f of the root mean square, want less than 0.02", what, e)
 			}
 		}
@@ -423,25 +412,6 @@ func TestAttendBytes(t *testing.T) {
 			a.K[i] = float32(1 - i/a.KStride%2*2)
 		}
 		check("the largest sums")
-		// later scores are 85, 500 and 3 above the first, those of the last queries below
-		for i := range a.Q {
-			a.Q[i] = 1 + 0.1*float32(r.NormFloat64())
-			if i/a.QStride > 60 {
-				a.Q[i] = -a.Q[i]
-			}
-		}
-		for i := range a.K {
-			a.K[i] = 0.1 * float32(r.NormFloat64())
-			switch i / a.KStride {
-			case 200:
-				a.K[i] = 10
-			case 1700:
-				a.K[i] = 60
-			case 2300:
-				a.K[i] = 0.4
-			}
-		}
-		check("scores far above the first")
 		a.Q[5] = float32(math.Inf(1))
 		a.K[a.KStride*2400+c.dim+1] = float32(math.NaN())
 		Attend(pool, a)
@@ -449,6 +419,63 @@ func TestAttendBytes(t *testing.T) {
 			if v == v {
 				t.Fatalf("output %d is %g, want NaN", i, v)
 			}
+		}
+	})
+}
+
+// roundingError attends with rounding and returns the error of the output, of its root mean square.
+func roundingError(p *Pool, a *Attention, rounding Rounding) float64 {
+	exact := *a
+	exact.Out, exact.Rounding = slices.Clone(a.Out), Exact
+	Attend(p, &exact)
+	a.Rounding = rounding
+	Attend(p, a)
+	var off, all float64
+	for i, v := range exact.Out {
+		off += float64(a.Out[i]-v) * float64(a.Out[i]-v)
+		all += float64(v) * float64(v)
+	}
+	return math.Sqrt(off / all)
+}
+
+// Ensure that probabilities relative to the first scores survive later ones that are far above, and
+// that no key that does not exist counts among the first.
+func TestAttendSample(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	forEachISA(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(12))
+		for _, rounding := range []Rounding{RoundPairs, RoundBytes} {
+			check := func(what string, a *Attention) {
+				// a probability and a value are rounded to 8 bits
+				if e := roundingError(pool, a, rounding); !(e < 0.01) {
+					t.Errorf("%d: %s: error %.3f of the root mean square, want less than 0.01",
+						rounding, what, e)
+				}
+			}
+			a := attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 70, tk: 2500, pad: 3}.make(r)
+			// later scores are 85, 500 and 3 above the first, those of the last queries below
+			for i := range a.Q {
+				a.Q[i] = 1 + 0.1*float32(r.NormFloat64())
+				if i/a.QStride > 60 {
+					a.Q[i] = -a.Q[i]
+				}
+			}
+			clear(a.K)
+			for key, score := range map[int]float32{200: 85, 1700: 500, 2300: 3} {
+				for i := range a.KStride {
+					a.K[key*a.KStride+i] = score / (72 * a.Scale)
+				}
+			}
+			check("scores far above the first", a)
+			a = attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 5, tk: 7}.make(r)
+			for i := range a.Q {
+				a.Q[i] = 1
+			}
+			for i := range a.K {
+				a.K[i] = -16 // every score is -136
+			}
+			check("scores far below 0", a)
 		}
 	})
 }

@@ -47,6 +47,7 @@ type attnJob struct {
 	groups int  // of heads
 	pairs  bool // products of pairs of bfloat16
 	quads  bool // scores of quads of bytes
+	sample bool // probabilities relative to a sample of the scores, see sampleBlock
 	height int  // rows of a tile
 	unit   int  // k is rounded up to this many pairs
 	tiled  func(i int)
@@ -106,8 +107,9 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	if j.pairs {
 		j.height, j.unit = ops.pairHeight, ops.pairUnit
 	}
-	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && a.Bias == nil &&
-		a.RowTap == nil && a.MaxTap == nil && a.ColTap == nil
+	bare := a.Bias == nil && a.RowTap == nil && a.MaxTap == nil && a.ColTap == nil
+	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && bare
+	j.sample = bare && (j.pairs || j.quads)
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
@@ -275,17 +277,10 @@ type attnTask struct {
 	depth  int // head dim, padded
 	width  int // stride of s: the keys of one block, padded
 	kv, c0 int // key head and first key that load prepared
-	// exp turns scores into probabilities and returns their sum
-	exp  func(x *float32, n int, m float32) float32
-	wide bool // these are float32, and pairs must be rounded
 }
 
 func (t *attnTask) run() {
 	a := &t.a
-	t.exp, t.wide = t.ops.expSum, true
-	if t.pairs && a.ColTap == nil && a.MaxTap == nil {
-		t.exp, t.wide = t.ops.expRound, false
-	}
 	t.depth = padded(a.HeadDim)
 	t.rows = (t.q1 - t.q0 + t.height - 1) / t.height * t.height
 	total := t.k1 - t.k0
@@ -299,10 +294,12 @@ func (t *attnTask) run() {
 	heads := t.h1 - t.h0
 	if t.quads {
 		t.packQueryQuads()
-		t.probs = grow(t.probs, attnTileBlock*t.probWidth())
-		t.sums = grow(t.sums, attnTileBlock*t.ops.lanes)
 	} else {
 		t.q = grow(t.q, attnTileBlock*t.depth)
+	}
+	if t.sample {
+		t.probs = grow(t.probs, attnTileBlock*t.probWidth())
+		t.sums = grow(t.sums, attnTileBlock*t.ops.lanes)
 	}
 	switch {
 	case a.Pages == nil:
@@ -402,8 +399,8 @@ func (t *attnTask) keyBlock(c0, c1 int) {
 			packed = kv
 		}
 		for q := t.q0; q < t.q1; q += attnTileBlock {
-			if end := min(q+attnTileBlock, t.q1); t.quads {
-				t.quadBlock(q, end, c0, c1)
+			if end := min(q+attnTileBlock, t.q1); t.sample {
+				t.sampleBlock(h, q, end, c0, c1)
 			} else {
 				t.scoreBlock(h, q, end, c0, c1)
 			}
@@ -721,7 +718,11 @@ func (t *attnTask) packQueryQuads() {
 // tile. It returns their depth and their products with keys.
 func (t *attnTask) prepareQueries(h, q, end int) (depth int, by []attnTile) {
 	a, ops, n := &t.a, t.ops, end-q
-	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, n, a.HeadDim, a.Scale)
+	scale := a.Scale
+	if t.sample {
+		scale *= math.Log2E
+	}
+	ops.copyRows(&t.q[0], t.depth, &a.Q[q*a.QStride+h*a.HeadDim], a.QStride, n, a.HeadDim, scale)
 	clear(t.q[n*t.depth : (n+t.height-1)/t.height*t.height*t.depth])
 	if !t.pairs {
 		return a.HeadDim, ops.tiles
@@ -780,9 +781,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			row := t.s[r*t.width:][:t.width]
 			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
 			if t.pairs {
-				if t.wide {
-					ops.round(&row[0], &row[0], t.vectors(depth))
-				}
+				ops.round(&row[0], &row[0], t.vectors(depth))
 				pairs := t.pairsOf(depth)
 				clear(row[min(pairs, t.vectors(depth)/2):pairs])
 			}
@@ -831,10 +830,10 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	}
 	top = max(top, -math.MaxFloat32) // avoids Inf-Inf in rows that are all -Inf so far
 	if c0 == t.k0 {
-		t.m[state], t.l[state] = top, t.exp(&s[0], full, top)
+		t.m[state], t.l[state] = top, ops.expSum(&s[0], full, top)
 	} else {
 		top = max(top, t.m[state])
-		sum := t.exp(&s[0], full, top)
+		sum := ops.expSum(&s[0], full, top)
 		f := expGo(t.m[state] - top)
 		if f != 1 {
 			o := &t.o[state*t.depth]
@@ -859,22 +858,24 @@ const (
 	attnExcess = 1e18 // sum of probabilities that a float32 and its products with values hold
 )
 
-// quadBlock is scoreBlock with quads. Probabilities are relative to the largest of the first scores
-// instead of all, which costs no precision: only where others are so much larger that a row's sum
-// exceeds attnExcess is the row computed again, relative to the largest. So no pass looks for it,
-// and tiles turn the scores of keys lo … hi-1 into probabilities before they write them. Logarithms
-// are to base 2.
-func (t *attnTask) quadBlock(q, end, c0, c1 int) {
+// sampleBlock is scoreBlock for rounded products without bias and taps. Probabilities are relative
+// to the largest of the first scores instead of all, which costs no precision: only where others
+// are so much larger that a row's sum exceeds attnExcess is the row computed again, relative to the
+// largest. So no pass looks for it, and tiles of quads turn the scores of keys lo … hi-1 into
+// probabilities before they write them. Logarithms are to base 2.
+func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 	ops, n, at, first, width := t.ops, c1-c0, q-t.q0, c0 == t.k0, t.probWidth()
 	tiles, lo, hi := (end-q+t.height-1)/t.height, 0, 0
-	if ops.probs != nil && n >= attnFused {
+	if !t.quads {
+		t.prepareQueries(h, q, end)
+	} else if ops.probs != nil && n >= attnFused {
 		hi = n &^ (ops.widths[0] - 1)
 		if first {
 			lo = ops.widths[0]
 		}
 	}
-	t.quadScores(at, 0, lo, 0, tiles)
-	t.quadScores(at, hi, n, 0, tiles)
+	t.scores(at, 0, lo, 0, tiles)
+	t.scores(at, hi, n, 0, tiles)
 	if first {
 		for r := range end - q {
 			t.m[at+r], t.l[at+r] = t.topOf(at, r, min(n, attnSample)), 0
@@ -901,7 +902,7 @@ func (t *attnTask) quadBlock(q, end, c0, c1 int) {
 			sum := sums[0] + sums[1] + sums[2] + sums[3] + t.expOf(p, at, r, 0, lo)
 			sum += t.expOf(p[hi/2:], at, r, hi, n)
 			if sum > attnExcess {
-				t.quadScores(at, lo, hi, tile, tile+1)
+				t.scores(at, lo, hi, tile, tile+1)
 				top := t.topOf(at, r, n)
 				if !first {
 					less := expGo((t.m[at+r] - top) * math.Ln2)
@@ -913,6 +914,10 @@ func (t *attnTask) quadBlock(q, end, c0, c1 int) {
 				sum = t.expOf(p, at, r, 0, n)
 			}
 			t.l[at+r] += sum
+			if t.pairs {
+				pairs := t.pairsOf(n)
+				clear(p[min(pairs, t.vectors(n)/2):pairs])
+			}
 		}
 		add := 1
 		if first {
@@ -930,19 +935,35 @@ func (t *attnTask) probWidth() int {
 	return t.width
 }
 
-// quadScores computes the sums of the block's keys from lo, the first of a panel, to hi-1, for
-// tiles first … last-1 of the queries from row at of the task on.
-func (t *attnTask) quadScores(at, lo, hi, first, last int) {
-	ops, stride, r := t.ops, quadStride(t.a.HeadDim), first*t.height
+// scores computes the scores of the block's keys from lo, the first of a panel, to hi-1, for tiles
+// first … last-1 of the queries from row at of the task on; with quads, their sums.
+func (t *attnTask) scores(at, lo, hi, first, last int) {
+	by, r, stride, depth := t.ops.pairs, first*t.height, t.depth, t.a.HeadDim/2
+	queries := t.q
+	if t.quads {
+		by, stride, depth = t.ops.quads, quadStride(t.a.HeadDim), t.a.HeadDim/4
+		queries = t.q[at*stride:]
+	}
 	t.panels(hi-lo, func(col, kind int) {
-		ops.quads[kind](&t.q[(at+r)*stride], stride, &t.k[(lo+col)*t.depth], ops.widths[kind],
-			&t.s[r*t.width+lo+col], t.width, t.a.HeadDim/4, last-first, 0)
+		by[kind](&queries[r*stride], stride, &t.k[(lo+col)*t.depth], t.ops.widths[kind],
+			&t.s[r*t.width+lo+col], t.width, depth, last-first, 0)
 	})
 }
 
 // topOf returns the largest of the first n scores of the query r rows after row at of the task.
 func (t *attnTask) topOf(at, r, n int) float32 {
-	return t.ops.topQuads(&t.s[r*t.width], &t.keyScales[0], t.vectors(n), t.queryScales[at+r])
+	s := t.s[r*t.width:]
+	if t.quads { // beyond the last key it is repeated
+		return t.ops.topQuads(&s[0], &t.keyScales[0], t.vectors(n), t.queryScales[at+r])
+	}
+	top, whole := float32(math.Inf(-1)), n&^(t.ops.lanes-1)
+	if whole > 0 {
+		top = t.ops.rowMax(&s[0], whole)
+	}
+	for _, v := range s[whole:n] {
+		top = max(top, v)
+	}
+	return top
 }
 
 // expOf sets p to the probabilities of the scores lo … hi-1 of the query r rows after row at of the
@@ -951,8 +972,11 @@ func (t *attnTask) expOf(p []float32, at, r, lo, hi int) float32 {
 	if lo == hi {
 		return 0
 	}
-	return t.ops.expQuads(&p[0], &t.s[r*t.width+lo], &t.keyScales[lo], hi-lo, t.queryScales[at+r],
-		t.m[at+r])
+	s, m := &t.s[r*t.width+lo], t.m[at+r]
+	if !t.quads {
+		return t.ops.expRound(&p[0], s, hi-lo, m)
+	}
+	return t.ops.expQuads(&p[0], s, &t.keyScales[lo], hi-lo, t.queryScales[at+r], m)
 }
 
 // finishRowTap turns the raw scores of the visible keys in tap into probabilities.

@@ -30,15 +30,15 @@ func attention(a *asm) {
 			s.tile(v, 64, tileProbs)
 			s.round(v)
 			s.pairRows(v)
-			s.expRound(v)
-			s.expQuads(v, true)
+			s.exp2(v, false, true)
+			s.exp2(v, true, true)
 		}
 		if v.n == 8 {
 			s.tile(v, 16, tileQuads)
 		}
 		s.quadRows(v)
 		s.topQuads(v)
-		s.expQuads(v, false)
+		s.exp2(v, true, false)
 		s.transpose(v)
 		s.copyRows(v)
 		s.rowMax(v)
@@ -83,7 +83,7 @@ func (s *source) tile(v isa, w int, e elements) {
 			fmt.Sprintf("sets %d·tiles rows of %d bfloat16 elements of p, which are ldp float32 "+
 				"apart, to 2^(f[row]·scales[column]·x - m[row]), rounded, where x is what "+
 				"attnQuads%d computes, and adds them to the %d sums of the row. What is below "+
-				"2^-126 becomes 0. The error is that of attnExpRoundQuads (VNNI, AVX512_BF16).",
+				"2^-126 becomes 0. The error is that of attnExpRound (VNNI, AVX512_BF16).",
 				tileRows, w, w, v.n),
 			"a *float32, lda int, b *float32, scales *float32, p *float32, ldp int, "+
 				"sums *float32, f *float32, m *float32, k int, tiles int", "")
@@ -220,7 +220,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.load("m", "DX")
 		const t, p, sum = 4, 5, 30 // the polynomial is in 0 to 3
 		for i := range expRoundPoly {
-			s.f("VMOVUPS %s, Z%d", s.constant("attnExpRoundQuads"+v.name, 2+i), i)
+			s.f("VMOVUPS %s, Z%d", s.constant("attnExpRound"+v.name, 2+i), i)
 		}
 		cRows(func(r int, at string) {
 			s.f("VMOVUPS %d(BX), Z%d", r*v.bytes(), sum)
@@ -396,37 +396,48 @@ var expRoundPoly = []float64{
 // twoOnes are two bfloat16, with which the instruction that multiplies pairs sums others.
 const twoOnes = 0x3f803f80
 
-// expQuads: probabilities of sums of integers. 2^y has floor(y) in the exponent and a polynomial
-// for the rest, of degree 3 where the result is rounded to bfloat16. There the instruction that
-// multiplies pairs sums what it will multiply, and nothing keeps small results normal: processors
-// with bfloat16 need no longer for others, or flush them.
-func (s *source) expQuads(v isa, half bool) {
-	name, doc, size := "attnExpQuads"+v.name, "float32 elements of dst to 2^(f·scales[i]·x[i] "+
-		"- m), for int32 elements of x, and zeros up to whole vectors, which x and scales have "+
-		"too. It returns their sum. What is below 2^-126 becomes that. The error is 2.6e-6 of a "+
-		"result.", v.bytes()
-	values := []float64{1.0000025933706653, 0.693003834471064, 0.2414427568861899,
-		0.0520114606190554, 0.013534167911694569}
+// exp2: probabilities of scores to base 2, which may be sums of integers. 2^y has floor(y) in the
+// exponent and a polynomial for the rest, of degree 3 where the result is rounded to bfloat16.
+// There the instruction that multiplies pairs sums what it will multiply, and nothing keeps small
+// results normal: AMD's processors need no longer for others, and that instruction takes them for
+// 0.
+func (s *source) exp2(v isa, quads, half bool) {
+	name, element, rounded, low, size := "attnExp", "float32", "", "that", v.bytes()
+	accuracy, values := "2.6e-6 of a result", []float64{1.0000025933706653, 0.693003834471064,
+		0.2414427568861899, 0.0520114606190554, 0.013534167911694569}
 	if half {
-		name, doc, size = "attnExpRoundQuads"+v.name, "bfloat16 elements of dst to 2^(f·scales[i]"+
-			"·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x "+
-			"and scales have too. It returns their sum. What is below 2^-126 becomes 0. The error "+
-			"before rounding is 7.5e-5 of a result (AVX512_BF16).", v.bytes()/2
-		values = expRoundPoly
+		name, element, rounded, low, size = "attnExpRound", "bfloat16", ", rounded,", "0",
+			v.bytes()/2
+		accuracy, values = "7.5e-5 of a result before rounding (AVX512_BF16)", expRoundPoly
 	}
+	score, of, have, params := "x[i]", "float32", "x has", ""
+	if quads {
+		name += "Quads"
+		score, of, have = "f·scales[i]·x[i]", "int32", "x and scales have"
+		params = "scales *float32, "
+	}
+	name += v.name
 	const least, most = -126, 127 // exponents of normal numbers
 	var bits []uint32
 	for _, c := range append([]float64{least, most}, values...) {
 		bits = append(bits, math.Float32bits(float32(c)))
 	}
 	s.constants(name, bits)
-	s.open(name, "sets n > 0 "+doc,
-		"dst *float32, x *float32, scales *float32, n int, f float32, m float32", "float32")
+	params = "dst *float32, x *float32, " + params + "n int, "
+	if quads {
+		params += "f float32, "
+	}
+	s.open(name, fmt.Sprintf("sets n > 0 %s elements of dst to 2^(%s - m)%s for %s elements of x, "+
+		"and zeros up to whole vectors, which %s too. It returns their sum. What is below 2^-126 "+
+		"becomes %s. The error is %s.", element, score, rounded, of, have, low, accuracy),
+		params+"m float32", "float32")
 	s.load("dst", "DI")
 	s.load("x", "SI")
-	s.load("scales", "DX")
 	s.load("n", "R10")
-	s.f("VBROADCASTSS %s, %s", s.arg("f"), v.r(0))
+	if quads {
+		s.load("scales", "DX")
+		s.f("VBROADCASTSS %s, %s", s.arg("f"), v.r(0))
+	}
 	s.f("VBROADCASTSS %s, %s", s.arg("m"), v.r(1))
 	s.zero(v, 2)
 	s.zero(v, 3)
@@ -452,9 +463,14 @@ func (s *source) expQuads(v isa, half bool) {
 	power := func(from int) (result int) {
 		y, f, p := 4+from, 6+from, 8+from
 		Y, F, P := v.r(y), v.r(f), v.r(p)
-		s.f("VCVTDQ2PS %d(SI), %s", from*v.bytes(), Y)
-		s.f("VMULPS %d(DX), %s, %s", from*v.bytes(), v.r(0), F)
-		s.f("VFMSUB213PS %s, %s, %s", v.r(1), F, Y)
+		if quads {
+			s.f("VCVTDQ2PS %d(SI), %s", from*v.bytes(), Y)
+			s.f("VMULPS %d(DX), %s, %s", from*v.bytes(), v.r(0), F)
+			s.f("VFMSUB213PS %s, %s, %s", v.r(1), F, Y)
+		} else {
+			s.f("VMOVUPS %d(SI), %s", from*v.bytes(), Y)
+			s.f("VSUBPS %s, %s, %s", v.r(1), Y, Y)
+		}
 		// both limits keep a NaN
 		if v.n == 8 {
 			s.f("VMOVUPS %s, %s", constant(1), P)
@@ -493,6 +509,13 @@ func (s *source) expQuads(v isa, half bool) {
 		s.f("VADDPS %s, %s, %s", v.r(p), v.r(2), v.r(2))
 		s.f("VMOVUPS %s, (DI)", v.r(p))
 	}
+	advance := func(vectors int) {
+		s.f("ADDQ $%d, SI", vectors*v.bytes())
+		if quads {
+			s.f("ADDQ $%d, DX", vectors*v.bytes())
+		}
+		s.f("ADDQ $%d, DI", vectors*size)
+	}
 	two, one, tail, done := s.name("two"), s.name("one"), s.name("tail"), s.name("done")
 	s.f("SUBQ $%d, R10", 2*v.n)
 	s.f("JLT %s", one)
@@ -508,18 +531,14 @@ func (s *source) expQuads(v isa, half bool) {
 		s.f("VMOVUPS %s, (DI)", v.r(p))
 		s.f("VMOVUPS %s, %d(DI)", v.r(q), v.bytes())
 	}
-	s.f("ADDQ $%d, SI", 2*v.bytes())
-	s.f("ADDQ $%d, DX", 2*v.bytes())
-	s.f("ADDQ $%d, DI", 2*size)
+	advance(2)
 	s.f("SUBQ $%d, R10", 2*v.n)
 	s.f("JGE %s", two)
 	s.f("%s:", one)
 	s.f("ADDQ $%d, R10", v.n)
 	s.f("JLT %s", tail)
 	store(power(0))
-	s.f("ADDQ $%d, SI", v.bytes())
-	s.f("ADDQ $%d, DX", v.bytes())
-	s.f("ADDQ $%d, DI", size)
+	advance(1)
 	s.f("%s:", tail)
 	s.f("TESTQ R12, R12")
 	s.f("JEQ %s", done)
@@ -849,70 +868,6 @@ func (s *source) expSum(v isa) {
 		s.f("VMOVUPS %s, (SI)", v.r(2))
 		s.f("VADDPS %s, %s, %s", v.r(2), v.r(1), v.r(1))
 	})
-	s.reduce(v, "VADDPS", 1, 2)
-	s.f("VMOVSS X1, %s", s.arg("ret"))
-	s.ret()
-}
-
-// expRound: e^x = 2^y, y = x·log2 e, with floor(y) in the exponent and a polynomial for the rest.
-func (s *source) expRound(v isa) {
-	const table = "expRound"
-	values := []float64{
-		math.Log2E, -126, // 2^-126 is the least normal number
-		1.000002593370694, 0.6930038344699921, 0.24144275689141584, 0.05201146061046126,
-		0.013534167916049108,
-	}
-	var bits []uint32
-	for _, c := range values {
-		bits = append(bits, math.Float32bits(float32(c)))
-	}
-	s.constants(table, bits)
-	s.open("attnExpRound"+v.name, "sets the bfloat16 elements of x to e^(x-m), rounded, for n "+
-		"float32 elements of x, a multiple of the lanes, none above m, and returns the sum before "+
-		"rounding. What is below 2^-126 becomes that. The error is 2.7e-6 of a result before "+
-		"rounding (AVX512_BF16).", "x *float32, n int, m float32", "float32")
-	s.load("x", "SI")
-	s.f("MOVQ SI, DI")
-	s.load("n", "CX")
-	s.f("VBROADCASTSS %s, Z0", s.arg("m"))
-	s.zero(v, 1)
-	s.zero(v, 2)
-	const base = 6
-	for i := range values {
-		s.f("VMOVUPS %s, Z%d", s.constant(table, i), base+i)
-	}
-	power := func(from int) (result int) {
-		y, f, p := 16+from, 18+from, 20+from
-		s.f("VMOVUPS %d(SI), Z%d", from*v.bytes(), y)
-		s.f("VSUBPS Z0, Z%d, Z%d", y, y)
-		s.f("VMULPS Z%d, Z%d, Z%d", base, y, y)
-		s.f("VMAXPS Z%d, Z%d, Z%d", y, base+1, y) // keeps a NaN
-		s.f("VREDUCEPS $9, Z%d, Z%d", y, f)       // y - floor(y)
-		s.f("VMOVAPS Z%d, Z%d", base+len(values)-1, p)
-		for i := len(values) - 2; i >= 2; i-- {
-			s.f("VFMADD213PS Z%d, Z%d, Z%d", base+i, f, p)
-		}
-		s.f("VSCALEFPS Z%d, Z%d, Z%d", y, p, p)
-		s.f("VADDPS Z%d, Z%d, Z%d", p, 1+from, 1+from)
-		return p
-	}
-	two, one, done := s.name("two"), s.name("one"), s.name("done")
-	s.f("SUBQ $%d, CX", 2*v.n)
-	s.f("JLT %s", one)
-	s.f("%s:", two)
-	s.vcvtne2ps2bf16(power(0), power(1), 3)
-	s.f("VMOVUPS Z3, (DI)")
-	s.f("ADDQ $%d, SI", 2*v.bytes())
-	s.f("ADDQ $%d, DI", v.bytes())
-	s.f("SUBQ $%d, CX", 2*v.n)
-	s.f("JGE %s", two)
-	s.f("%s:", one)
-	s.f("ADDQ $%d, CX", 2*v.n)
-	s.f("JEQ %s", done)
-	s.vcvtneps2bf16(power(0), 3)
-	s.f("VMOVUPS Y3, (DI)")
-	s.f("%s:", done)
-	s.f("VADDPS Z2, Z1, Z1")
 	s.reduce(v, "VADDPS", 1, 2)
 	s.f("VMOVSS X1, %s", s.arg("ret"))
 	s.ret()
