@@ -895,12 +895,14 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 		}
 		for r := r0; r < min(r0+t.height, end-q); r++ {
 			p := probs[(r-r0)*width:]
-			var sums [4]float32
-			for i, v := range t.sums[r*ops.lanes:][:ops.lanes] {
-				sums[i%4] += v
+			sum := t.expOf(p, at, r, 0, lo) + t.expOf(p[hi/2:], at, r, hi, n)
+			if lo < hi {
+				var sums [4]float32
+				for i, v := range t.sums[r*ops.lanes:][:ops.lanes] {
+					sums[i%4] += v
+				}
+				sum += sums[0] + sums[1] + sums[2] + sums[3]
 			}
-			sum := sums[0] + sums[1] + sums[2] + sums[3] + t.expOf(p, at, r, 0, lo)
-			sum += t.expOf(p[hi/2:], at, r, hi, n)
 			if sum > attnExcess {
 				t.scores(at, lo, hi, tile, tile+1)
 				top := t.topOf(at, r, n)
