@@ -151,12 +151,12 @@ func attnRoundAVX512(dst *float32, src *float32, n int)
 //go:noescape
 func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int)
 
-// attnExpRoundAVX512 sets n > 0 bfloat16 elements of dst to 2^(x[i] - m), rounded, for float32 elements of x, and zeros up to whole vectors, which x has too. It returns their sum. What is below 2^-126 becomes 0. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
+// attnExpRoundAVX512 sets n > 0 bfloat16 elements of dst to 2^(x[i] - m), rounded, for float32 elements of x, and zeros up to whole vectors, which x has too. It returns their sum. What is below 2^-126 becomes that. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
 //
 //go:noescape
 func attnExpRoundAVX512(dst *float32, x *float32, n int, m float32) (ret float32)
 
-// attnExpRoundQuadsAVX512 sets n > 0 bfloat16 elements of dst to 2^(f·scales[i]·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes 0. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
+// attnExpRoundQuadsAVX512 sets n > 0 bfloat16 elements of dst to 2^(f·scales[i]·x[i] - m), rounded, for int32 elements of x, and zeros up to whole vectors, which x and scales have too. It returns their sum. What is below 2^-126 becomes that. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
 //
 //go:noescape
 func attnExpRoundQuadsAVX512(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)

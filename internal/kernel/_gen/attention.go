@@ -218,6 +218,8 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.load("sums", "BX")
 		s.load("f", "CX")
 		s.load("m", "DX")
+		// Nothing keeps small results normal: AMD's processors need no longer for others, and
+		// products of bfloat16 take them for 0.
 		const t, p, sum = 4, 5, 30 // the polynomial is in 0 to 3
 		for i := range expRoundPoly {
 			s.f("VMOVUPS %s, Z%d", s.constant("attnExpRound"+v.name, 2+i), i)
@@ -398,16 +400,13 @@ const twoOnes = 0x3f803f80
 
 // exp2: probabilities of scores to base 2, which may be sums of integers. 2^y has floor(y) in the
 // exponent and a polynomial for the rest, of degree 3 where the result is rounded to bfloat16.
-// There the instruction that multiplies pairs sums what it will multiply, and nothing keeps small
-// results normal: AMD's processors need no longer for others, and that instruction takes them for
-// 0.
+// There the instruction that multiplies pairs sums what it will multiply.
 func (s *source) exp2(v isa, quads, half bool) {
-	name, element, rounded, low, size := "attnExp", "float32", "", "that", v.bytes()
+	name, element, rounded, size := "attnExp", "float32", "", v.bytes()
 	accuracy, values := "2.6e-6 of a result", []float64{1.0000025933706653, 0.693003834471064,
 		0.2414427568861899, 0.0520114606190554, 0.013534167911694569}
 	if half {
-		name, element, rounded, low, size = "attnExpRound", "bfloat16", ", rounded,", "0",
-			v.bytes()/2
+		name, element, rounded, size = "attnExpRound", "bfloat16", ", rounded,", v.bytes()/2
 		accuracy, values = "7.5e-5 of a result before rounding (AVX512_BF16)", expRoundPoly
 	}
 	score, of, have, params := "x[i]", "float32", "x has", ""
@@ -429,7 +428,7 @@ func (s *source) exp2(v isa, quads, half bool) {
 	}
 	s.open(name, fmt.Sprintf("sets n > 0 %s elements of dst to 2^(%s - m)%s for %s elements of x, "+
 		"and zeros up to whole vectors, which %s too. It returns their sum. What is below 2^-126 "+
-		"becomes %s. The error is %s.", element, score, rounded, of, have, low, accuracy),
+		"becomes that. The error is %s.", element, score, rounded, of, have, accuracy),
 		params+"m float32", "float32")
 	s.load("dst", "DI")
 	s.load("x", "SI")
@@ -476,10 +475,12 @@ func (s *source) exp2(v isa, quads, half bool) {
 			s.f("VMOVUPS %s, %s", constant(1), P)
 			s.f("VMINPS %s, %s, %s", Y, P, Y)
 		}
-		if !half {
-			s.f("VMOVUPS %s, %s", constant(0), P)
-			s.f("VMAXPS %s, %s, %s", Y, P, Y)
+		low := constant(0)
+		if v.n == 8 {
+			s.f("VMOVUPS %s, %s", low, P)
+			low = P
 		}
+		s.f("VMAXPS %s, %s, %s", Y, low, Y)
 		if v.n == 16 {
 			s.f("VREDUCEPS $9, %s, %s", Y, F) // y - floor(y)
 		} else {
