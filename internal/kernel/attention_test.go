@@ -350,32 +350,22 @@ func checkRounded(t *testing.T, pool *Pool, a *Attention, c attnCase, rounding R
 		return
 	}
 	t.Run(fmt.Sprintf("%v/%d", c, rounding), func(t *testing.T) {
-		b := *a
-		b.Rounding = Exact
-		most := 0.0
+		b, tol := *a, attnTol
 		if pairs {
-			b.V = roundedRows(a.V, 1)
-			for _, v := range b.V {
-				most = max(most, math.Abs(float64(v)))
-			}
+			b, tol = pairsReference(a)
 		}
-		switch {
-		case quads:
+		b.Rounding = Exact
+		if quads {
 			segments := a.Segments
 			if segments == nil {
 				segments = []int32{0, int32(a.Tk)}
 			}
 			b.K = byteRows(a.K, a.KStride, a.KVHeads, a.HeadDim, true, segments)
 			b.Q = byteRows(a.Q, a.QStride, a.Heads, a.HeadDim, false, []int32{0, int32(a.Tq)})
-		default:
-			b.Q, b.K, b.Scale = roundedRows(a.Q, a.Scale), roundedRows(a.K, 1), 1
+			b.Scale = a.Scale
+			tol += 1. / (4 * 127) // what lies between two integers may become either
 		}
 		out, probs := attendRef(&b)
-		// a probability is rounded to 8 bits, so that it is off by 2^-9 of itself
-		tol := most/512 + attnTol
-		if quads { // what lies between two integers may become either
-			tol += 1. / (4 * 127)
-		}
 		checkAttention(t, &b, out, probs, tol)
 		near := *a
 		near.Out, near.RowTap, near.MaxTap, near.ColTap = plain.Out, nil, nil, nil
@@ -385,6 +375,19 @@ func checkRounded(t *testing.T, pool *Pool, a *Attention, c attnCase, rounding R
 			t.Error("not rounded")
 		}
 	})
+}
+
+// pairsReference returns a with queries, keys and values rounded to bfloat16, and how far its exact
+// output may be off: a probability is rounded to 8 bits, so that it is off by 2^-9 of itself.
+func pairsReference(a *Attention) (b Attention, tol float64) {
+	b = *a
+	b.Q, b.K, b.Scale = roundedRows(a.Q, a.Scale), roundedRows(a.K, 1), 1
+	b.V = roundedRows(a.V, 1)
+	most := 0.0
+	for _, v := range b.V {
+		most = max(most, math.Abs(float64(v)))
+	}
+	return b, most/512 + attnTol
 }
 
 // Ensure that keys of several blocks, far from zero, lose no more by rounding to bytes than

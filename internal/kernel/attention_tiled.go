@@ -213,17 +213,18 @@ func (j *attnJob) plan(p *Pool) {
 	add := func(lo, hi, k0, k1 int) {
 		parts := 1
 		if a.ColTap == nil {
-			limit, most := attnQueries, attnQueries
+			blocks := func(rows int) int { return (hi - lo + rows - 1) / rows }
 			switch {
 			case a.MaxTap != nil:
-				limit, most = attnPeaks, attnPeaks
+				parts = blocks(attnPeaks)
 			case j.sharesBias():
-				limit, most = attnBiased, attnBiased
+				parts = blocks(attnBiased)
 			case j.pairs || j.quads:
-				most = attnRounded
+				tasks := j.groups * max(1, len(a.Segments)-1)
+				parts = p.parts(tasks, blocks(attnRounded), blocks(attnQueries))
+			default:
+				parts = blocks(attnQueries)
 			}
-			n := hi - lo
-			parts = p.parts(j.groups*max(1, len(a.Segments)-1), (n+most-1)/most, (n+limit-1)/limit)
 		}
 		rows := (hi - lo + parts - 1) / parts
 		rows = (rows + j.height - 1) / j.height * j.height
@@ -532,10 +533,13 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 }
 
 // weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of a tile,
-// which has depth of them per row, stride apart. It adds the result to the output rows c, or, if
-// add is 0, stores it there. n is the number of packed keys.
-func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, n, add int) {
-	a, ops := &t.a, t.ops
+// which has depth of them per row, stride apart. It adds the result to the output rows c, or, with
+// the first keys, stores it there. n is the number of packed keys.
+func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, n int) {
+	a, ops, add := &t.a, t.ops, 1
+	if t.c0 == t.k0 {
+		add = 0
+	}
 	if t.pairs {
 		n, depth = t.pairsOf(n), (depth+1)/2
 	}
@@ -565,6 +569,13 @@ func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, n, add int) 
 
 // pairsOf returns the number of pairs of n values along k, zeros included.
 func (j *attnJob) pairsOf(n int) int { return ((n+1)/2 + j.unit - 1) / j.unit * j.unit }
+
+// endPairs clears what follows the n probabilities of a row, in whole vectors, up to the end of
+// their last unit.
+func (t *attnTask) endPairs(row []float32, n int) {
+	pairs := t.pairsOf(n)
+	clear(row[min(pairs, t.vectors(n)/2):pairs])
+}
 
 // pack prepares n keys from t.c0 on and their values.
 func (t *attnTask) pack(n int) {
@@ -769,10 +780,6 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	if a.ColTap != nil {
 		clear(t.colBlock)
 	}
-	add := 1
-	if c0 == t.k0 {
-		add = 0
-	}
 	for tile := first; tile < tiles; tile++ {
 		r0 := tile * t.height
 		r1 := min(r0+t.height, end-q)
@@ -782,11 +789,10 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
 			if t.pairs {
 				ops.round(&row[0], &row[0], t.vectors(depth))
-				pairs := t.pairsOf(depth)
-				clear(row[min(pairs, t.vectors(depth)/2):pairs])
+				t.endPairs(row, depth)
 			}
 		}
-		t.weigh(&t.s[r0*t.width], t.width, &t.o[(state+r0)*t.depth], depth, c1-c0, add)
+		t.weigh(&t.s[r0*t.width], t.width, &t.o[(state+r0)*t.depth], depth, c1-c0)
 	}
 	if a.ColTap != nil {
 		ops.axpy(&t.cols[0], &t.colBlock[0], t.vectors(c1-c0), 1)
@@ -834,12 +840,8 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	} else {
 		top = max(top, t.m[state])
 		sum := ops.expSum(&s[0], full, top)
-		f := expGo(t.m[state] - top)
-		if f != 1 {
-			o := &t.o[state*t.depth]
-			ops.copyRows(o, 0, o, 0, 1, t.depth, f)
-		}
-		t.m[state], t.l[state] = top, t.l[state]*f+sum
+		t.rescale(state, expGo(t.m[state]-top))
+		t.m[state], t.l[state] = top, t.l[state]+sum
 	}
 	if depth > full {
 		clear(s[full:depth])
@@ -849,6 +851,15 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 	}
 	if a.MaxTap != nil {
 		ops.peak(&t.peaks[(query-t.q0)*t.width], &s[0], full, 1/t.l[state])
+	}
+}
+
+// rescale multiplies the sum and output of a row by f.
+func (t *attnTask) rescale(state int, f float32) {
+	if f != 1 {
+		o := &t.o[state*t.depth]
+		t.ops.copyRows(o, 0, o, 0, 1, t.depth, f)
+		t.l[state] *= f
 	}
 }
 
@@ -907,25 +918,17 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 				t.scores(at, lo, hi, tile, tile+1)
 				top := t.topOf(at, r, n)
 				if !first {
-					less := expGo((t.m[at+r] - top) * math.Ln2)
-					o := &t.o[(at+r)*t.depth]
-					ops.copyRows(o, 0, o, 0, 1, t.depth, less)
-					t.l[at+r] *= less
+					t.rescale(at+r, expGo((t.m[at+r]-top)*math.Ln2))
 				}
 				t.m[at+r] = top
 				sum = t.expOf(p, at, r, 0, n)
 			}
 			t.l[at+r] += sum
 			if t.pairs {
-				pairs := t.pairsOf(n)
-				clear(p[min(pairs, t.vectors(n)/2):pairs])
+				t.endPairs(p, n)
 			}
 		}
-		add := 1
-		if first {
-			add = 0
-		}
-		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], n, n, add)
+		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], n, n)
 	}
 }
 

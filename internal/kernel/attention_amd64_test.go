@@ -1,0 +1,61 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"math/rand"
+	"testing"
+	"unsafe"
+)
+
+// TestAttendTileLayout: attention with the rows and units of tiles of AMX, which a processor with
+// bfloat16 and without AMX multiplies by words.
+func TestAttendTileLayout(t *testing.T) {
+	if !computing().bf16 {
+		t.Skip("no bfloat16")
+	}
+	ops := attnAMX
+	ops.pairs = []attnTile{tileByWords(64), tileByWords(32), tileByWords(16)}
+	pool := NewPool(2)
+	defer pool.Close()
+	r := rand.New(rand.NewSource(10))
+	cases := append(attnCases(),
+		attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 70, tk: 1100},
+		attnCase{heads: 1, kvHeads: 1, dim: 32, tq: 40, tk: 7})
+	for _, c := range cases {
+		if c.causal || c.dim%2 != 0 {
+			continue
+		}
+		a := c.make(r)
+		a.Rounding = RoundBytes
+		checked := a.check()
+		attendTiled(pool, &checked, &ops)
+		b, tol := pairsReference(a)
+		b.Rounding = Exact
+		out, probs := attendRef(&b)
+		t.Run(c.String(), func(t *testing.T) { checkAttention(t, &b, out, probs, tol) })
+	}
+}
+
+// tileByWords is attnPairs for tiles of 16 rows, whose k is rounded up to whole units.
+func tileByWords(w int) attnTile {
+	return func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int) {
+		pair := func(p *float32, i int) (low, high float32) {
+			v := *(*uint32)(unsafe.Pointer(offset(p, i)))
+			return BFloat(uint16(v)), BFloat(uint16(v >> 16))
+		}
+		for r := range tiles * tileRows {
+			for col := range w {
+				to := offset(c, r*ldc+col)
+				if add == 0 {
+					*to = 0
+				}
+				for i := range (k + attnAMX.pairUnit - 1) / attnAMX.pairUnit * attnAMX.pairUnit {
+					x0, x1 := pair(a, r*lda+i)
+					y0, y1 := pair(b, i*ldb+col)
+					*to += x0*y0 + x1*y1
+				}
+			}
+		}
+	}
+}
