@@ -26,8 +26,9 @@ import "fmt"
 // column's span; Q8 and Q4 stay exact where the blocks' scales agree. With VNNI and with AMX, both
 // become int8, with the same bits. Without, Q4 and Q4M keep their values, with the ratio of a
 // block's scale and the span's rounded to an integer, and for Q8 and IQ4 x and the weights become
-// int16. Products with a pool of [Pool.Step] keep the blocks of 32, and its products with BF16Dot
-// do without tiles of AMX, which add in another order.
+// int16. In products with a pool of [Pool.Step] the weights keep the blocks of 32, and so does x,
+// unless there are AVX-512 and VNNI, with which it is rounded in spans. Those with BF16Dot do
+// without tiles of AMX, which add in another order.
 func MatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	w.check("MatMul")
 	if m < 0 || len(x) < m*w.K || len(dst) < m*w.N || (bias != nil && len(bias) < w.N) {

@@ -28,8 +28,8 @@ const (
 
 // Activations are also quantised to int8 in blocks. A block takes actBlock bytes: 32 int8, the
 // float32 scale, and an int32, −offset·Σ of the int8, which cancels the offset of the stored
-// weights. For Q4M, which has no offset, this is a float32 for the minima instead: Σ of the int8
-// times the scale.
+// weights. For Q4M, which has no offset, this is a float32 for the minima instead: Σ of the int8,
+// times the scale if it is the block's own. With AVX-512 and VNNI, the blocks of a span have one.
 const (
 	actBlock  = 40
 	actScale  = 32
@@ -39,8 +39,12 @@ const (
 	actLeast = 1e-30
 )
 
-// spanDepth is how many activations share a scale in products of many rows on x86.
-const spanDepth = 256
+// A span is the activations that share a scale in products of many rows on x86, and in those of few
+// rows with AVX-512 and VNNI.
+const (
+	spanDepth  = 256
+	spanBlocks = spanDepth / quantBlock
+)
 
 // quantBlockSize returns the bytes of one block of a panel.
 func quantBlockSize(f Format) int {
@@ -287,20 +291,20 @@ func toHalf(x float32) uint16 {
 	return sign | uint16((b-0x38000000)>>13)
 }
 
-// quantizeRowGo quantises whole blocks of activations: scale s = max|x|/127, q = x·(127/max|x|)
-// rounded to even. A value that is not finite makes the scale non-finite, and so every output of
-// the row.
-func quantizeRowGo(dst []byte, x []float32, blocks, offset int) {
+// quantizeRowGo quantises whole blocks of activations, with one scale for each span blocks: s =
+// max|x|/127, q = x·(127/max|x|) rounded to even. A value that is not finite makes the scale
+// non-finite, and so every output of the row.
+func quantizeRowGo(dst []byte, x []float32, blocks, span, offset int) {
 	for b := range blocks {
-		v, d := x[b*quantBlock:(b+1)*quantBlock], dst[b*actBlock:(b+1)*actBlock]
+		first := b / span * span
 		most := math.Float32bits(actLeast)
-		for _, y := range v {
+		for _, y := range x[first*quantBlock : min(first+span, blocks)*quantBlock] {
 			most = max(most, math.Float32bits(y)&0x7fffffff) // NaNs are above +Inf
 		}
 		amax := math.Float32frombits(most)
-		inverse := 127 / amax
-		sum := 0
-		for i, y := range v {
+		scale, inverse := amax/127, 127/amax
+		d, sum := dst[b*actBlock:(b+1)*actBlock], 0
+		for i, y := range x[b*quantBlock : (b+1)*quantBlock] {
 			n := -127
 			if r := math.RoundToEven(float64(y * inverse)); r == r {
 				n = int(r)
@@ -308,10 +312,14 @@ func quantizeRowGo(dst []byte, x []float32, blocks, offset int) {
 			d[i] = uint8(int8(n))
 			sum += n
 		}
-		binary.LittleEndian.PutUint32(d[actScale:], math.Float32bits(amax/127))
+		binary.LittleEndian.PutUint32(d[actScale:], math.Float32bits(scale))
 		last := uint32(int32(-offset * sum))
 		if offset == 0 {
-			last = math.Float32bits(float32(sum) * (amax / 127))
+			s := float32(sum)
+			if span == 1 {
+				s *= scale
+			}
+			last = math.Float32bits(s)
 		}
 		binary.LittleEndian.PutUint32(d[actOffset:], last)
 	}
@@ -340,7 +348,7 @@ var quantProducts = sync.Pool{New: func() any {
 }}
 
 // quantMatMul quantises x and computes the product block by block: exact integer sums, scaled and
-// added in float32 in ascending order of k.
+// added in float32 in ascending order of k, those of a span first where it has one scale.
 func quantMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	if m*w.N*w.K < quantSerialWork {
 		p = nil
@@ -374,7 +382,8 @@ const (
 // quantize fills acts for some rows.
 func (t *quantProduct) quantize(task int) {
 	k := t.w.K
-	whole := k / quantBlock
+	spans := k / spanDepth
+	whole := spans * spanBlocks
 	offset := quantOffset(t.w.Format)
 	for i := task * t.rows; i < min(t.m, (task+1)*t.rows); i++ {
 		x := t.x[i*k : (i+1)*k]
@@ -383,11 +392,11 @@ func (t *quantProduct) quantize(task int) {
 			t.quantizeOrdered(dst, x, offset)
 			continue
 		}
-		quantizeRow(t.on.level(), dst, x, whole, offset)
+		quantizeRow(t.on, dst, x, whole, offset)
 		if whole < t.blocks {
-			var last [quantBlock]float32
-			copy(last[:], x[whole*quantBlock:])
-			quantizeRow(t.on.level(), dst[whole*actBlock:], last[:], 1, offset)
+			var last [spanDepth]float32
+			copy(last[:], x[spans*spanDepth:])
+			quantizeRow(t.on, dst[whole*actBlock:], last[:], t.blocks-whole, offset)
 		}
 	}
 }
@@ -400,7 +409,7 @@ func (t *quantProduct) quantizeOrdered(dst []byte, x []float32, offset int) {
 		n := len(t.w.gather(&part, x, from, min(orderedPart, t.w.K-from)))
 		blocks := quantBlocks(n)
 		clear(part[n : blocks*quantBlock])
-		quantizeRow(t.on.level(), dst[from/quantBlock*actBlock:], part[:], blocks, offset)
+		quantizeRow(t.on, dst[from/quantBlock*actBlock:], part[:], blocks, offset)
 	}
 }
 

@@ -9,11 +9,12 @@ import (
 
 //go:generate sh -c "cd _gen && go run . -kernel quant"
 
-// quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over blocks. For each
-// further panel, dst moves 32 floats and bias biasStep bytes. In every block it prefetches 128
-// bytes at pf, or pfStep bytes if pfStep is quantSome or the value of [quantStream] (AVX2: half a
-// block), and moves pf by pfStep. Kernels of one or two rows prefetch their own weights, well
-// before their use. Without VNNI, a nil bias continues the sums in dst, of one panel.
+// quantTile computes rows of consecutive panels: dst[i·ldd+c] = bias[c] + Σ over blocks, with VNNI
+// over spans of spanBlocks, of which the last may be shorter. For each further panel, dst moves 32
+// floats and bias biasStep bytes. In every block it prefetches a line at pf and moves pf by pfStep,
+// as often as [quantFetches] says. Without VNNI it prefetches 128 bytes once, or half a block if
+// pfStep is that. Kernels of one or two rows prefetch their own weights, well before their use.
+// Without VNNI, a nil bias continues the sums in dst, of one panel.
 type quantTile = func(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, bias *float32,
 	biasStep, panels int, pf uintptr, pfStep int)
 
@@ -35,15 +36,16 @@ var (
 	q4mAVX2 = []quantTile{q4mAVX21, q4mAVX22, q4mAVX23, q4mAVX24}
 )
 
-func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset int) {
+// quantizeRow is quantizeRowGo with the blocks for one scale that the kernels of quantTiles want.
+func quantizeRow(on isa, dst []byte, x []float32, blocks, offset int) {
 	switch {
 	case blocks == 0:
-	case level == implAVX512:
-		quantizeRowAVX512(&dst[0], &x[0], blocks, offset)
-	case level == implAVX2:
-		quantizeRowAVX2(&dst[0], &x[0], blocks, offset)
+	case on.vnni:
+		quantizeSpanAVX512(&dst[0], &x[0], blocks, offset)
+	case on.impl == implGo:
+		quantizeRowGo(dst, x, blocks, 1, offset)
 	default:
-		quantizeRowGo(dst, x, blocks, offset)
+		quantizeRowAVX2(&dst[0], &x[0], blocks, offset)
 	}
 }
 
@@ -99,28 +101,39 @@ func quantTiles(on isa, f Format) []quantTile {
 // straight from memory.
 const quantAhead = 4096
 
-// quantSome is how many bytes a tile with VNNI prefetches in a block where 128 do not fetch the
-// next panel in time: so two to four tiles share the work evenly, and memory is never idle.
-const quantSome = 320
-
-// quantStream returns the most bytes to prefetch during a block, which is a whole block of 4 bits.
-// With more, a kernel waits for its prefetches.
-func quantStream(f Format) int {
-	if f == Q8 {
-		f = Q4
+// quantFetches returns how often a tile with VNNI prefetches in a block. With more lines than there
+// are in a block of 4 bits, a kernel waits for them.
+func quantFetches(f Format) int {
+	if f == Q4M {
+		return 10
 	}
-	return quantBlockSize(f)
+	return 9
+}
+
+// quantShare returns the pfStep with which tiles fetch a panel, whose blocks have some bytes, while
+// they go over another one, and the bytes that each fetches in the time of a block.
+func quantShare(on isa, f Format, tiles, block int) (step, share int) {
+	if on.vnni {
+		n := quantFetches(f)
+		step = min(64, (block+tiles*n-1)/(tiles*n))
+		return step, n * step
+	}
+	step = 128
+	if tiles*2*step < block { // too few tiles for that pace
+		step = min(quantBlockSize(Q4), block/2)
+	}
+	return step, 2 * step // a tile goes over a panel twice
 }
 
 // quantPace returns how far ahead a single tile prefetches the weights of the panels that it goes
-// over, and how many bytes per block.
-func quantPace(on isa, f Format, blocks int) (ahead, pace int) {
+// over, and its pfStep.
+func quantPace(on isa, f Format, blocks int) (ahead, step int) {
 	block := quantBlockSize(f)
 	switch {
 	case !on.vnni:
 		return block * blocks, block / 2 // it goes over a panel twice
 	case f != Q8:
-		return quantAhead, block
+		return quantAhead, 64
 	}
 	return 0, 0
 }
@@ -154,11 +167,11 @@ func quantPanelRows(t *quantProduct, f Format, data []byte, panel, panels, first
 		if t.bias != nil {
 			bias, step = &t.bias[col], 4*quantPanel
 		}
-		ahead, pace := quantPace(t.on, f, t.blocks)
+		ahead, fetch := quantPace(t.on, f, t.blocks)
 		w := &data[0]
 		kernels[rows-1](&t.dst[first*n+col], n, &t.acts[first*t.blocks*actBlock], t.blocks*actBlock,
 			w, t.blocks,
-			bias, step, whole, uintptr(unsafe.Pointer(w))+uintptr(ahead), pace)
+			bias, step, whole, uintptr(unsafe.Pointer(w))+uintptr(ahead), fetch)
 		data = data[whole*t.blocks*size:]
 		panel, panels = panel+whole, panels-whole
 	}
@@ -185,10 +198,7 @@ func quantParts(
 	n, rows, kernels := t.w.N, end-first, quantTiles(t.on, f)
 	size := quantBlockSize(f)
 	tiles := (rows + len(kernels) - 1) / len(kernels)
-	pace := 128
-	if tiles*2*pace < size { // too few tiles for that pace
-		pace = min(quantStream(f), size/2)
-	}
+	pace, share := quantShare(t.on, f, tiles, size)
 	parts := (t.blocks + partDepth - 1) / partDepth
 	for i := range panels {
 		col := (panel + i) * quantPanel
@@ -213,8 +223,8 @@ func quantParts(
 				}
 				kernels[e-r-1](&t.dst[r*n+col], n, &t.acts[(r*t.blocks+k)*actBlock],
 					t.blocks*actBlock, w, depth, bias, 0, 1, pf, step)
-				pf += uintptr(2 * depth * step)
-				left -= 2 * depth * step
+				pf += uintptr(depth * share)
+				left -= depth * share
 			}
 			bias = nil
 		}
@@ -240,15 +250,7 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 	}
 	rows := end - first
 	tiles := (rows + len(kernels) - 1) / len(kernels)
-	passes, pace := 1, 128
-	if !t.on.vnni {
-		passes = 2
-	} else if tiles*pace < block {
-		pace = quantSome
-	}
-	if tiles*passes*pace < block { // too few tiles for that pace
-		pace = min(quantStream(f), block/passes)
-	}
+	pace, share := quantShare(t.on, f, tiles, block)
 	for tile := range tiles {
 		r, e := first+tile*rows/tiles, first+(tile+1)*rows/tiles
 		dst, ldd := &s.tail[0], quantPanel
@@ -261,8 +263,8 @@ func quantTiled(t *quantProduct, s *quantScratch, kernels []quantTile, f Format,
 		}
 		kernels[e-r-1](dst, ldd, &t.acts[r*t.blocks*actBlock], t.blocks*actBlock, (*byte)(w),
 			t.blocks, &s.bias[0], 0, 1, pf, step)
-		pf += uintptr(passes * t.blocks * step)
-		left -= passes * t.blocks * step
+		pf += uintptr(t.blocks * share)
+		left -= t.blocks * share
 		if width < quantPanel {
 			for i := r; i < e; i++ {
 				copy(t.dst[i*n+col:i*n+col+width], s.tail[(i-r)*quantPanel:])

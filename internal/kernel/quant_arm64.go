@@ -4,9 +4,9 @@ package kernel
 
 import "sync"
 
-func quantizeRow(level implementation, dst []byte, x []float32, blocks, offset int) {
-	if level == implGo || blocks == 0 {
-		quantizeRowGo(dst, x, blocks, offset)
+func quantizeRow(on isa, dst []byte, x []float32, blocks, offset int) {
+	if on.impl == implGo || blocks == 0 {
+		quantizeRowGo(dst, x, blocks, 1, offset)
 		return
 	}
 	quantizeRowNEON(&dst[0], &x[0], blocks, offset)

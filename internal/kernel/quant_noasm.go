@@ -2,8 +2,8 @@
 
 package kernel
 
-func quantizeRow(_ implementation, dst []byte, x []float32, blocks, offset int) {
-	quantizeRowGo(dst, x, blocks, offset)
+func quantizeRow(_ isa, dst []byte, x []float32, blocks, offset int) {
+	quantizeRowGo(dst, x, blocks, 1, offset)
 }
 
 func quantPanelRows(*quantProduct, Format, []byte, int, int, int, int) {

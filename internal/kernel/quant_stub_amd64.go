@@ -254,12 +254,12 @@ func q4mAVXVNNI6(dst *float32, ldd int, x *byte, ldx int, w *byte, blocks int, b
 //go:noescape
 func widenIQ4AVX2(dst *byte, src *byte, blocks int)
 
-// quantizeRowAVX512 is quantizeRowGo for whole blocks.
+// quantizeSpanAVX512 is quantizeRowGo for spans of 8.
 //
 //go:noescape
-func quantizeRowAVX512(dst *byte, x *float32, blocks int, offset int)
+func quantizeSpanAVX512(dst *byte, x *float32, blocks int, offset int)
 
-// quantizeRowAVX2 is quantizeRowGo for whole blocks.
+// quantizeRowAVX2 is quantizeRowGo for spans of 1.
 //
 //go:noescape
 func quantizeRowAVX2(dst *byte, x *float32, blocks int, offset int)

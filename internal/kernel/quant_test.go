@@ -278,13 +278,12 @@ func TestQuantizeRow(t *testing.T) {
 	x[7*quantBlock+3] = float32(math.Inf(-1))
 	x[8*quantBlock+31] = float32(math.NaN())
 	want := make([]byte, blocks*actBlock)
-	quantizeRowGo(want, x, blocks, 128)
 	forEachISA(t, func(t *testing.T) {
 		for _, offset := range []int{8, 128, 0} {
-			quantizeRowGo(want, x, blocks, offset)
+			quantizeRowGo(want, x, blocks, actSpan(), offset)
 			got := make([]byte, blocks*actBlock+1)
 			got[blocks*actBlock] = 0xa5
-			quantizeRow(impl(), got, x, blocks, offset)
+			quantizeRow(computing(), got, x, blocks, offset)
 			if got[blocks*actBlock] != 0xa5 {
 				t.Fatal("wrote past the end")
 			}
@@ -467,7 +466,7 @@ func checkQuantProduct(
 			continue
 		}
 		copy(padded, x[i*k:(i+1)*k])
-		quantizeRowGo(packed, padded, quantBlocks(k), 0)
+		quantizeRowGo(packed, padded, quantBlocks(k), actSpan(), 0)
 		for j := range k {
 			a := packed[j/quantBlock*actBlock:]
 			acts[i*k+j] = float64(int8(a[j%quantBlock])) *
@@ -502,6 +501,14 @@ func checkQuantProduct(
 			}
 		}
 	}
+}
+
+// actSpan returns how many blocks of x share a scale in a step.
+func actSpan() int {
+	if computing().vnni {
+		return spanBlocks
+	}
+	return 1
 }
 
 // inSpans reports whether a product with w rounds in spans.
@@ -607,8 +614,8 @@ func spanWeights(row []float32, w *Matrix, o int) {
 	}
 }
 
-// TestQuantError: products of many rows may round x and weights differently. The error is no
-// larger than rounding x to 8 bits causes.
+// TestQuantError: products of prompts and of steps may round x and weights differently. The error
+// is no larger than rounding x to 8 bits causes.
 func TestQuantError(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	m, n, k := 70, 96, 2048
@@ -635,9 +642,9 @@ func TestQuantError(t *testing.T) {
 				power += sum * sum
 			}
 		}
-		forEachISA(t, func(t *testing.T) {
+		forEachRole(t, nil, func(t *testing.T, p *Pool) {
 			got := make([]float32, m*n)
-			MatMul(nil, got, x, m, w, nil)
+			MatMul(p, got, x, m, w, nil)
 			off := 0.0
 			for i, v := range got {
 				off += math.Pow(float64(v)-float64(exact[i]), 2)
@@ -648,7 +655,7 @@ func TestQuantError(t *testing.T) {
 			switch {
 			case f == BF16Dot:
 				most = 0.0025 // of each operand 2⁻⁹ at most, 2⁻⁹/√3 on average
-			case inSpans(nil, w):
+			case inSpans(p, w) || actSpan() > 1:
 				most = 0.03 // 8 bits of x in spans of 256, a quarter of them with an outlier
 			}
 			if !(rms <= most) {

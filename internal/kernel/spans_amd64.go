@@ -19,7 +19,6 @@ import (
 // to int8 for weights of 4 bits, which stay what they are, with the ratio of a block's scale and
 // the span's in 12 bits; for Q8 and IQ4 both are rounded to int16.
 const (
-	spanBlocks = spanDepth / quantBlock
 	paramBytes = 256 // of spanScales, for 32 of K
 	spanFetch  = 384
 	// spanPanels is the most panels of a task, and spanRowBlock approximately the most rows. The

@@ -14,10 +14,7 @@ const (
 	q4Block  = 64 + 512
 	q4mBlock = 128 + 512 // 32 binary16 scales, 32 minima
 
-	// the prefetch strides that fetch more lines in a block than two: some, or all of 4 bits; for
-	// Q4M these are its block size
-	someBytes   = 320
-	streamBytes = q4Block
+	spanBlocks = 8 // blocks of activations that share a scale
 )
 
 // nibbles is a 4-bit format: prefix of the kernels' names, bytes of the scales and minima, bytes of
@@ -70,8 +67,8 @@ func quant(a *asm) {
 		dot4(a, q4m, rows)
 	}
 	widenIQ4(a)
-	quantizeRow(a, avx512)
-	quantizeRow(a, avx2)
+	quantizeRow(a, avx512, "Span", spanBlocks)
+	quantizeRow(a, avx2, "Row", 1)
 	for _, s := range []isa{avx512, avx2} {
 		quantizeWeights(a, s, "Q8")
 		quantizeWeights(a, s, "Q4")
@@ -128,83 +125,104 @@ func vnniBlock(a *asm, v vnniRegs, at func(r, off int) string) {
 	}
 }
 
-// vnniScale scales a block's integer sums and adds them to the float accumulators.
-func vnniScale(a *asm, v vnniRegs, at func(r, off int) string) {
+// vnniScale adds a block's integer sums times the weights' scales to the float accumulators.
+func vnniScale(a *asm, v vnniRegs) {
 	a.op("VCVTPH2PS (BX), %s", v.t(0))
 	a.op("VCVTPH2PS 32(BX), %s", v.t(1))
 	for r := range v.rows {
-		scale := v.t(2 + r%2)
-		a.op("VBROADCASTSS %s, %s", at(r, aScale), scale)
 		for j := range 2 {
 			a.op("VCVTDQ2PS %s, %s", v.i(r, j), v.i(r, j))
-			a.op("VMULPS %s, %s, %s", v.t(j), v.i(r, j), v.i(r, j))
-			a.op("VFMADD231PS %s, %s, %s", v.i(r, j), scale, v.f(r, j))
+			a.op("VFMADD231PS %s, %s, %s", v.i(r, j), v.t(j), v.f(r, j))
 		}
 	}
 }
 
-func vnniEnd(a *asm, v vnniRegs, bytes int) {
-	stream := streamBytes
-	if bytes == q4mBlock {
-		stream = bytes
-	}
+// vnniFetch prefetches what a later tile needs, one of the 9 times in a block, or 10 with minima,
+// so that a tile can fetch all of a block of 4 bits, a line at a time. Kernels of one and two rows
+// fetch their own.
+func vnniFetch(a *asm, v vnniRegs) {
 	if v.rows > 2 {
 		a.op("PREFETCHT1 (DX)")
-		a.op("PREFETCHT1 64(DX)")
-		a.op("CMPQ R12, $128")
-		a.op("JHI more")
-		a.label("fetched")
 		a.op("ADDQ R12, DX")
+	}
+}
+
+// vnniEnd ends a block, a span and a panel.
+func vnniEnd(a *asm, v vnniRegs, at func(r, off int) string, bytes int) {
+	vnniFetch(a, v)
+	if bytes == q4mBlock {
+		vnniFetch(a, v)
 	}
 	a.op("ADDQ $%d, SI", aBlock)
 	a.op("ADDQ $%d, BX", bytes)
-	a.op("DECQ CX")
+	a.op("DECQ R13")
 	a.op("JNE loop")
-	a.op("MOVQ DI, SI")
+	a.op("MOVQ DI, AX")
 	for r := range v.rows {
+		scale := v.t(r % 2)
+		a.op("VBROADCASTSS %s, %s", at(r, aScale-aBlock), scale) // of the block before
 		for j := range 2 {
-			a.op("VMOVUPS %s, %d(SI)", v.f(r, j), 64*j)
+			a.op("VFMADD213PS %d(AX), %s, %s", 64*j, scale, v.f(r, j))
+			a.op("VMOVUPS %s, %d(AX)", v.f(r, j), 64*j)
 		}
 		if r+1 < v.rows {
-			a.op("ADDQ R11, SI")
+			a.op("ADDQ R11, AX")
 		}
 	}
+	a.op("TESTQ CX, CX")
+	a.op("JNE span")
 	a.load("x", "SI")
 	a.load("blocks", "CX")
-	a.op("ADDQ R13, AX")
 	a.op("ADDQ $128, DI")
 	a.op("DECQ panels+%d(FP)", a.offset["panels"])
 	a.op("JNE panel")
 	a.ret()
-	if v.rows > 2 {
-		a.label("more")
-		for line := 128; line < stream; line += 64 {
-			if line == someBytes {
-				a.op("CMPQ R12, $%d", someBytes)
-				a.op("JLS fetched")
-			}
-			a.op("PREFETCHT1 %d(DX)", line)
-		}
-		a.op("JMP fetched")
-	}
 }
 
+// vnniBegin begins a panel, whose outputs start at the bias, a span and a block. R13 counts the
+// blocks of the span, CX those after it.
 func vnniBegin(a *asm, v vnniRegs) {
-	a.load("biasStep", "R13")
 	a.label("panel")
+	a.load("bias", "AX")
+	for j := range 2 {
+		a.op("VMOVUPS %d(AX), %s", 64*j, v.t(j))
+	}
+	a.load("biasStep", "R13")
+	a.op("ADDQ R13, AX")
+	a.op("MOVQ AX, bias+%d(FP)", a.offset["bias"])
+	a.op("MOVQ DI, AX")
 	for r := range v.rows {
 		for j := range 2 {
-			a.op("VMOVUPS %d(AX), %s", 64*j, v.f(r, j))
+			a.op("VMOVUPS %s, %d(AX)", v.t(j), 64*j)
+		}
+		if r+1 < v.rows {
+			a.op("ADDQ R11, AX")
 		}
 	}
+	a.label("span")
+	takeSpan(a, spanBlocks, "R13")
+	for r := range v.rows {
+		for j := range 2 {
+			a.op("VPXORD %s, %s, %s", v.f(r, j), v.f(r, j), v.f(r, j))
+		}
+	}
+	a.label("loop")
 }
 
-// vnni8 keeps both kinds of accumulators of 7 rows by 32 columns in registers.
+// takeSpan takes the next blocks, at most a span's, from the number in CX.
+func takeSpan(a *asm, blocks int, to string) {
+	a.op("MOVQ $%d, %s", blocks, to)
+	a.op("CMPQ CX, %s", to)
+	a.op("CMOVQLT CX, %s", to)
+	a.op("SUBQ %s, CX", to)
+}
+
+// vnni8 keeps the integer sums of a block and the float sums of a span of 7 rows by 32 columns in
+// registers.
 func vnni8(a *asm, rows int) {
 	at := quantOpen(a, "q8VNNI", rows)
 	v := vnniRegs{rows}
 	vnniBegin(a, v)
-	a.label("loop")
 	vnniBlock(a, v, at)
 	for g := range 8 {
 		for j := range 2 {
@@ -221,12 +239,13 @@ func vnni8(a *asm, rows int) {
 			a.op("PREFETCHT0 %d(BX)", ahead+128*g)
 			a.op("PREFETCHT0 %d(BX)", ahead+128*g+64)
 		}
+		vnniFetch(a, v)
 	}
 	if rows <= 2 {
 		a.op("PREFETCHT0 %d(BX)", ahead+1024)
 	}
-	vnniScale(a, v, at)
-	vnniEnd(a, v, q8Block)
+	vnniScale(a, v)
+	vnniEnd(a, v, at, q8Block)
 }
 
 // vnni4 unpacks two groups from a vector of nibbles.
@@ -236,7 +255,6 @@ func vnni4(a *asm, q nibbles, rows int) {
 	mask := v.t(6)
 	a.op("VPBROADCASTD nibbles<>(SB), %s", mask)
 	vnniBegin(a, v)
-	a.label("loop")
 	if q.min {
 		vnniClear(a, v)
 	} else {
@@ -257,6 +275,7 @@ func vnni4(a *asm, q nibbles, rows int) {
 					a.op("VPDPBUSD %s, %s, %s", b, v.t(2*half+j), v.i(r, j))
 				}
 			}
+			vnniFetch(a, v)
 		}
 		if rows <= 2 {
 			a.op("PREFETCHT0 %d(BX)", ahead+128*pair)
@@ -268,11 +287,11 @@ func vnni4(a *asm, q nibbles, rows int) {
 			a.op("PREFETCHT0 %d(BX)", ahead+line)
 		}
 	}
-	vnniScale(a, v, at)
+	vnniScale(a, v)
 	if q.min {
 		vnniMinima(a, v, at)
 	}
-	vnniEnd(a, v, q.size)
+	vnniEnd(a, v, at, q.size)
 }
 
 // vnniClear clears the sums of a block whose weights have no offset.
@@ -284,7 +303,7 @@ func vnniClear(a *asm, v vnniRegs) {
 	}
 }
 
-// vnniMinima adds the minima times the sums of the activations.
+// vnniMinima adds the minima times the sums of the integers of the activations.
 func vnniMinima(a *asm, v vnniRegs, at func(r, off int) string) {
 	a.op("VCVTPH2PS 64(BX), %s", v.t(0))
 	a.op("VCVTPH2PS 96(BX), %s", v.t(1))
@@ -734,9 +753,10 @@ func widenIQ4(a *asm) {
 	a.ret()
 }
 
-// quantizeRow turns blocks of 32 activations into int8 with a scale.
-func quantizeRow(a *asm, s isa) {
-	a.fn("quantizeRow"+s.name, "is quantizeRowGo for whole blocks.",
+// quantizeRow turns blocks of 32 activations into int8, with a scale for at most span blocks. A
+// scale of one block multiplies the sums for minima too.
+func quantizeRow(a *asm, s isa, name string, span int) {
+	a.fn("quantize"+name+s.name, fmt.Sprintf("is quantizeRowGo for spans of %d.", span),
 		"dst *byte, x *float32, blocks int, offset int")
 	a.load("dst", "DI")
 	a.load("x", "SI")
@@ -755,22 +775,26 @@ func quantizeRow(a *asm, s isa) {
 	a.op("VMOVD AX, X15")
 	a.op("VPBROADCASTD X15, %s", s.r(11))
 	nv, and := s.vectors(), s.bitwise("VPAND")
-	a.label("loop")
+	a.label("span")
+	takeSpan(a, span, "R9")
+	a.op("MOVQ R9, R10")
+	a.op("MOVQ SI, R11")
+	a.op("VMOVAPS %s, %s", least, s.r(4))
+	a.label("most")
 	for j := range nv {
-		a.op("VMOVUPS %d(SI), %s", j*s.bytes(), s.r(j))
-		a.op("%s %s, %s, %s", and, abs, s.r(j), s.r(4+j))
-		if j > 0 {
-			a.op("VPMAXSD %s, %s, %s", s.r(4+j), s.r(4), s.r(4))
-		}
+		a.op("%s %d(R11), %s, %s", and, j*s.bytes(), abs, s.r(5))
+		a.op("VPMAXSD %s, %s, %s", s.r(5), s.r(4), s.r(4))
 	}
-	a.op("VPMAXSD %s, %s, %s", least, s.r(4), s.r(4))
+	a.op("ADDQ $128, R11")
+	a.op("DECQ R10")
+	a.op("JNE most")
 	foldAll(a, s, "VPMAXSD", 4, 5)
-	a.op("VDIVSS X14, X4, X5") // scale = max/127
-	a.op("VMOVSS X5, %d(DI)", aScale)
+	a.op("VDIVSS X14, X4, X6") // scale = max/127
 	a.op("VDIVSS X4, X14, X5") // 127/max
 	a.op("VBROADCASTSS X5, %s", s.r(5))
+	a.label("block")
 	for j := range nv {
-		a.op("VMULPS %s, %s, %s", s.r(5), s.r(j), s.r(j))
+		a.op("VMULPS %d(SI), %s, %s", j*s.bytes(), s.r(5), s.r(j))
 		a.op("VCVTPS2DQ %s, %s", s.r(j), s.r(j))
 		a.op("VPMAXSD %s, %s, %s", s.r(11), s.r(j), s.r(j)) // values that were not finite
 	}
@@ -779,11 +803,12 @@ func quantizeRow(a *asm, s isa) {
 		a.op("VPMOVDB Z1, 16(DI)")
 		a.op("VPADDD Z1, Z0, Z0")
 	} else {
-		a.op("VPADDD Y1, Y0, Y6")
+		a.op("VPADDD Y1, Y0, Y9")
 		a.op("VPADDD Y3, Y2, Y7")
 		packBytes(a, 0, 8, 0)
-		a.op("VPADDD Y7, Y6, Y0")
+		a.op("VPADDD Y7, Y9, Y0")
 	}
+	a.op("VMOVSS X6, %d(DI)", aScale)
 	foldAll(a, s, "VPADDD", 0, 1)
 	a.op("VMOVD X0, AX")
 	a.op("TESTQ R8, R8")
@@ -794,12 +819,16 @@ func quantizeRow(a *asm, s isa) {
 	a.label("next")
 	a.op("ADDQ $%d, DI", aBlock)
 	a.op("ADDQ $128, SI")
-	a.op("DECQ CX")
-	a.op("JNE loop")
+	a.op("DECQ R9")
+	a.op("JNE block")
+	a.op("TESTQ CX, CX")
+	a.op("JNE span")
 	a.ret()
-	a.label("sum") // for weights with minima: the sum of the activations, scaled
+	a.label("sum") // for weights with minima
 	a.op("VCVTSI2SSL AX, X1, X1")
-	a.op("VMULSS %d(DI), X1, X1", aScale)
+	if span == 1 {
+		a.op("VMULSS X6, X1, X1")
+	}
 	a.op("VMOVSS X1, %d(DI)", aOffset)
 	a.op("JMP next")
 }
