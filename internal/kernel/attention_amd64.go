@@ -21,9 +21,9 @@ var attnAVX2 = attnOps{
 	axpy:      attnAxpyAVX2,
 	peak:      attnPeakAVX2,
 	weighted:  attnWeightedAVX2,
+	narrow:    attnNarrowAVX2,
 
-	weightedHalf: attnWeightedHalfAVX2,
-	narrow:       attnNarrowAVX2,
+	weightedHalf: []attnHalves{{8, attnWeightedHalf1AVX2}},
 }
 
 // attnAVXVNNI is attnAVX2 with the products of bytes.
@@ -52,9 +52,12 @@ var attnAVX512 = attnOps{
 	axpy:      attnAxpyAVX512,
 	peak:      attnPeakAVX512,
 	weighted:  attnWeightedAVX512,
+	narrow:    attnNarrowAVX512,
 
-	weightedHalf: attnWeightedHalfAVX512,
-	narrow:       attnNarrowAVX512,
+	weightedHalf: []attnHalves{
+		{8, attnWeightedHalf1AVX512}, {8, attnWeightedHalf2AVX512}, {4, attnWeightedHalf3AVX512},
+		{4, attnWeightedHalf4AVX512},
+	},
 }
 
 // attnVNNI is attnAVX512 with the products of bytes.

@@ -19,9 +19,12 @@ var attnNEON = attnOps{
 	axpy:      attnAxpyNEON,
 	peak:      attnPeakNEON,
 	weighted:  attnWeightedNEON,
+	narrow:    attnNarrowNEON,
 
-	weightedHalf: attnWeightedHalfNEON,
-	narrow:       attnNarrowNEON,
+	weightedHalf: []attnHalves{{8, func(out *float32, _ int, p *float32, _ int, x *uint16,
+		stride, rows, n int, next uintptr, step int) {
+		attnWeightedHalfNEON(out, p, x, stride, rows, n, next, step)
+	}}},
 }
 
 // attnKernels returns the kernels in use, or nil for the reference.

@@ -89,7 +89,8 @@ type attnFew struct {
 func (t *attnFew) run() {
 	a, ops := &t.a, t.ops
 	heads := (t.kv1 - t.kv0) * t.group
-	t.q, t.s, t.o = grow(t.q, heads*t.depth), grow(t.s, heads*t.chunkKeys), grow(t.o, t.depth)
+	t.q, t.s = grow(t.q, heads*t.depth), grow(t.s, heads*t.chunkKeys)
+	t.o = grow(t.o, t.group*t.depth)
 	for i := range a.Tq {
 		n := min(t.chunkKeys, a.Tk-t.c0)
 		if a.Causal {
@@ -154,11 +155,9 @@ func (t *attnFew) scores(n int) {
 			case lo+PageKeys < n:
 				next = t.keysOf(t.kv0, c+PageKeys)
 			}
-			for g := range t.group {
-				h := (kv-t.kv0)*t.group + g
-				t.weighPart(&t.s[h*t.chunkKeys+lo], &t.q[h*t.depth], t.keysOf(kv, c), PageKeys,
-					t.a.HeadDim, min(PageKeys, n-lo), next)
-			}
+			h := (kv - t.kv0) * t.group
+			t.weighPart(t.s[h*t.chunkKeys+lo:], t.chunkKeys, t.q[h*t.depth:], t.depth,
+				t.keysOf(kv, c), PageKeys, t.a.HeadDim, min(PageKeys, n-lo), next)
 		}
 		t.written = max(t.written, end)
 	}
@@ -176,18 +175,16 @@ func (t *attnFew) values(i, n int) {
 			case lo+PageKeys < n:
 				next = t.valuesOf(t.kv0, c+PageKeys, n-lo-PageKeys)
 			}
-			for g := range t.group {
-				h := (kv-t.kv0)*t.group + g
-				out := t.out[t.partOf(i, h)*t.depth:][:t.depth]
-				to := out
-				if lo > 0 {
-					to = t.o
-				}
-				t.weighPart(&to[0], &t.s[h*t.chunkKeys+lo], t.valuesOf(kv, c, rows), t.depth, rows,
-					t.depth, next)
-				if lo > 0 {
-					t.ops.axpy(&out[0], &t.o[0], t.depth, 1)
-				}
+			h := (kv - t.kv0) * t.group
+			out, step := t.out[t.partOf(i, h)*t.depth:], t.chunks*t.depth // from head to head
+			to, ldo := out, step
+			if lo > 0 {
+				to, ldo = t.o, t.depth
+			}
+			t.weighPart(to, ldo, t.s[h*t.chunkKeys+lo:], t.chunkKeys, t.valuesOf(kv, c, rows),
+				t.depth, rows, t.depth, next)
+			for g := 0; lo > 0 && g < t.group; g++ {
+				t.ops.axpy(&out[g*step], &to[g*ldo], t.depth, 1)
 			}
 		}
 	}
@@ -213,21 +210,35 @@ func (j *attnJob) valuesOf(kv, c, n int) pagePart {
 	}
 }
 
-// weighPart sets out to the sum of rows of x, weighted by p: n columns, stride elements between
-// rows. Meanwhile it prefetches what is read next, because hardware prefetchers do not follow from
-// one part to another.
-func (j *attnJob) weighPart(out, p *float32, x pagePart, stride, rows, n int, next pagePart) {
-	width := 8 * j.ops.lanes // of a block of columns
-	blocks := rows * ((n + width - 1) / width)
-	if x.page.Halves != nil {
-		ahead := uintptr(unsafe.Pointer(&next.page.Halves[next.from]))
-		j.ops.weightedHalf(out, p, &x.page.Halves[x.from], stride, rows, n, ahead,
-			min(128, 2*next.n/blocks))
-		return
+// weighPart sets the rows of out, ldo floats apart, one for each query head of a group, to the sums
+// of the rows of x, weighted by the rows of p: n columns, stride elements between rows of x.
+// Meanwhile it prefetches what is read next, because hardware prefetchers do not follow from one
+// part to another.
+func (t *attnFew) weighPart(
+	out []float32, ldo int, p []float32, ldp int, x pagePart, stride, rows, n int, next pagePart,
+) {
+	halves := x.page.Halves != nil
+	for g := 0; g < t.group; {
+		sums, vectors := 1, 8
+		if halves {
+			sums = min(t.group-g, len(t.ops.weightedHalf))
+			vectors = t.ops.weightedHalf[sums-1].vectors
+		}
+		width := min(n, vectors*t.ops.lanes) // of a block of columns
+		blocks := rows * ((n + width - 1) / width)
+		first, end := next.n*g/t.group, next.n*(g+sums)/t.group // to fetch meanwhile
+		if halves {
+			step := min(max(128, 2*width), 2*(end-first)/blocks)
+			t.ops.weightedHalf[sums-1].sums(&out[g*ldo], ldo, &p[g*ldp], ldp,
+				&x.page.Halves[x.from], stride, rows, n,
+				uintptr(unsafe.Pointer(&next.page.Halves[next.from+first])), step)
+		} else {
+			t.ops.weighted(&out[g*ldo], &p[g*ldp], &x.page.Floats[x.from], stride, rows, n,
+				uintptr(unsafe.Pointer(&next.page.Floats[next.from+first])),
+				min(128, 4*(end-first)/blocks))
+		}
+		g += sums
 	}
-	ahead := uintptr(unsafe.Pointer(&next.page.Floats[next.from]))
-	j.ops.weighted(out, p, &x.page.Floats[x.from], stride, rows, n, ahead,
-		min(128, 4*next.n/blocks))
 }
 
 // join combines the runs of row r of [Tq, Heads] and writes its output.

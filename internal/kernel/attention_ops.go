@@ -44,9 +44,17 @@ type attnOps struct {
 	axpy      func(y, x *float32, n int, a float32)
 	peak      func(y, x *float32, n int, a float32)
 	weighted  func(out, p, x *float32, stride, rows, n int, next uintptr, step int)
+	narrow    func(dst *uint16, x *float32, n int)
 
-	weightedHalf func(out, p *float32, x *uint16, stride, rows, n int, next uintptr, step int)
-	narrow       func(dst *uint16, x *float32, n int)
+	weightedHalf []attnHalves // by number of sums
+}
+
+// attnHalves is a kernel that computes some weighted sums of the same rows at once, in blocks of
+// columns of up to the given number of vectors.
+type attnHalves struct {
+	vectors int
+	sums    func(out *float32, ldo int, p *float32, ldp int, x *uint16, stride, rows, n int,
+		next uintptr, step int)
 }
 
 func attend(p *Pool, a *Attention) {

@@ -74,17 +74,16 @@ func attnAxpyAVX2(y *float32, x *float32, n int, a float32)
 //go:noescape
 func attnPeakAVX2(y *float32, x *float32, n int, a float32)
 
-// attnWeightedAVX2 sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. With each row of each block
+// attnWeightedAVX2 sets out[i] = Σⱼ p[j]·x[j·stride+i] for i < n and j < rows. rows must be at least 1. With each row of each block
 // of columns it prefetches 128 bytes at next and moves next by step.
 //
 //go:noescape
 func attnWeightedAVX2(out *float32, p *float32, x *float32, stride int, rows int, n int, next uintptr, step int)
 
-// attnWeightedHalfAVX2 sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16; n must be a multiple of 8. With each row of each block
-// of columns it prefetches 128 bytes at next and moves next by step.
+// attnWeightedHalf1AVX2 sets out[g·ldo+i] = Σⱼ p[g·ldp+j]·x[j·stride+i] for g < 1, i < n and j < rows. rows must be at least 1. Float16; n must be a multiple of 8. With each row of a block of columns it prefetches as many bytes at next, at least 128, and moves next by step.
 //
 //go:noescape
-func attnWeightedHalfAVX2(out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int)
+func attnWeightedHalf1AVX2(out *float32, ldo int, p *float32, ldp int, x *uint16, stride int, rows int, n int, next uintptr, step int)
 
 // attnNarrowAVX2 rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.
 //
@@ -221,17 +220,31 @@ func attnAxpyAVX512(y *float32, x *float32, n int, a float32)
 //go:noescape
 func attnPeakAVX512(y *float32, x *float32, n int, a float32)
 
-// attnWeightedAVX512 sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. With each row of each block
+// attnWeightedAVX512 sets out[i] = Σⱼ p[j]·x[j·stride+i] for i < n and j < rows. rows must be at least 1. With each row of each block
 // of columns it prefetches 128 bytes at next and moves next by step.
 //
 //go:noescape
 func attnWeightedAVX512(out *float32, p *float32, x *float32, stride int, rows int, n int, next uintptr, step int)
 
-// attnWeightedHalfAVX512 sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows must be at least 1. Float16. With each row of each block
-// of columns it prefetches 128 bytes at next and moves next by step.
+// attnWeightedHalf1AVX512 sets out[g·ldo+i] = Σⱼ p[g·ldp+j]·x[j·stride+i] for g < 1, i < n and j < rows. rows must be at least 1. Float16. With each row of a block of columns it prefetches as many bytes at next, at least 128, and moves next by step.
 //
 //go:noescape
-func attnWeightedHalfAVX512(out *float32, p *float32, x *uint16, stride int, rows int, n int, next uintptr, step int)
+func attnWeightedHalf1AVX512(out *float32, ldo int, p *float32, ldp int, x *uint16, stride int, rows int, n int, next uintptr, step int)
+
+// attnWeightedHalf2AVX512 sets out[g·ldo+i] = Σⱼ p[g·ldp+j]·x[j·stride+i] for g < 2, i < n and j < rows. rows must be at least 1. Float16. With each row of a block of columns it prefetches as many bytes at next, at least 128, and moves next by step.
+//
+//go:noescape
+func attnWeightedHalf2AVX512(out *float32, ldo int, p *float32, ldp int, x *uint16, stride int, rows int, n int, next uintptr, step int)
+
+// attnWeightedHalf3AVX512 sets out[g·ldo+i] = Σⱼ p[g·ldp+j]·x[j·stride+i] for g < 3, i < n and j < rows. rows must be at least 1. Float16. With each row of a block of columns it prefetches as many bytes at next, at least 128, and moves next by step.
+//
+//go:noescape
+func attnWeightedHalf3AVX512(out *float32, ldo int, p *float32, ldp int, x *uint16, stride int, rows int, n int, next uintptr, step int)
+
+// attnWeightedHalf4AVX512 sets out[g·ldo+i] = Σⱼ p[g·ldp+j]·x[j·stride+i] for g < 4, i < n and j < rows. rows must be at least 1. Float16. With each row of a block of columns it prefetches as many bytes at next, at least 128, and moves next by step.
+//
+//go:noescape
+func attnWeightedHalf4AVX512(out *float32, ldo int, p *float32, ldp int, x *uint16, stride int, rows int, n int, next uintptr, step int)
 
 // attnNarrowAVX512 rounds n elements, a multiple of the lanes, to float16, to nearest and ties to even.
 //

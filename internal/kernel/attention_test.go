@@ -836,8 +836,10 @@ func BenchmarkAttend(b *testing.B) {
 func BenchmarkAttendSteps(b *testing.B) {
 	pool := NewPool(2)
 	defer pool.Close()
-	for _, heads := range [][2]int{{32, 32}, {28, 4}} {
-		for _, keys := range []int{60, 150, 640} {
+	var memory Memory
+	defer memory.Free()
+	for _, heads := range [][2]int{{32, 32}, {16, 8}, {28, 4}} {
+		for _, keys := range []int{60, 150, 640, 7400} {
 			r := rand.New(rand.NewSource(1))
 			bytes := 4 * heads[1] * 128 * keys // of keys and values in float16
 			var steps []*Attention
@@ -846,6 +848,11 @@ func BenchmarkAttendSteps(b *testing.B) {
 					heads: heads[0], kvHeads: heads[1], dim: 128, tq: 1, tk: keys, causal: true,
 				}.make(r)
 				paged(a, true, a.Tk, a.Tk-1)
+				for _, g := range a.Pages {
+					halves := g.Halves
+					*g = NewPage(&memory, a.KVHeads, a.HeadDim, true)
+					copy(g.Halves, halves)
+				}
 				steps = append(steps, a)
 			}
 			b.Run(fmt.Sprintf("heads=%d/%d/keys=%d", heads[0], heads[1], keys), func(b *testing.B) {
@@ -915,6 +922,10 @@ func TestAttendPages(t *testing.T) {
 		attnCase{2, 1, 128, 1, 5, true, nil, "size", false, 0, false},
 		attnCase{2, 1, 64, 3, 1500, true, nil, "both", false, 0, false},
 		attnCase{3, 1, 64, 7, 1500, true, nil, "table", false, 0, false})
+	for group := 3; group < 10; group++ { // queries that share keys: some sums at once
+		cases = append(cases,
+			attnCase{2 * group, 2, 20 + 9*group, 1, 60 * group, true, nil, "size", false, 0, false})
+	}
 	refs := references{}
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewSource(11))

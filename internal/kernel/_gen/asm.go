@@ -72,8 +72,13 @@ var (
 	avx2   = isa{"AVX2", "Y", "X", 8}
 )
 
-func (s isa) bytes() int     { return 4 * s.n }
-func (s isa) r(i int) string { return fmt.Sprintf("%s%d", s.v, i) }
+func (s isa) bytes() int { return 4 * s.n }
+func (s isa) r(i int) string {
+	if i >= 2*s.n {
+		panic(fmt.Sprintf("%s has no vector register %d", s.name, i))
+	}
+	return fmt.Sprintf("%s%d", s.v, i)
+}
 
 // vnni ends the names of kernels that multiply bytes.
 func (s isa) vnni() string {

@@ -48,8 +48,11 @@ func attention(a *asm) {
 		s.addWindow(v)
 		s.axpy(v)
 		s.peakOf(v)
-		for _, half := range []bool{false, true} {
-			s.weighted(v, half)
+		s.weighted(v, "", 1)
+		for i := range weightedVectors {
+			if v.n == 16 || i == 0 {
+				s.weighted(v, fmt.Sprint("Half", i+1), i+1)
+			}
 		}
 		s.narrow(v)
 	}
@@ -980,23 +983,43 @@ func (s *source) peakOf(v isa) {
 const weightedAhead = " With each row of each block\n// of columns it prefetches 128 bytes at " +
 	"next and moves next by step."
 
-// weighted: blocks of columns, each summed over all rows in registers.
-func (s *source) weighted(v isa, half bool) {
-	name, element, doc := "attnWeighted", "float32", ""
+// weightedVectors are the most vectors of columns of the kernels of one to four sums. Their
+// elements, their sums and a weight are in registers. AVX2 has one, and gains nothing from more.
+var weightedVectors = []int{8, 8, 4, 4}
+
+// weighted computes some sums of the same rows: blocks of columns, each summed over all rows in
+// registers.
+func (s *source) weighted(v isa, name string, sums int) {
+	half := name != ""
+	params, doc := "out *float32, p *float32, x *float32, ", "sets out[i] = Σⱼ p[j]·x[j·stride+i] "+
+		"for i < n and j < rows. rows must be at least 1."+weightedAhead
 	if half {
-		name, element, doc = "attnWeightedHalf", "uint16", halfDoc(v)
+		params = "out *float32, ldo int, p *float32, ldp int, x *uint16, "
+		doc = fmt.Sprintf("sets out[g·ldo+i] = Σⱼ p[g·ldp+j]·x[j·stride+i] for g < %d, i < n and "+
+			"j < rows. rows must be at least 1.%s With each row of a block of columns it "+
+			"prefetches as many bytes at next, at least 128, and moves next by step.", sums,
+			halfDoc(v))
 	}
-	s.open(name+v.name, "sets out[i] = Σⱼ p[j]·x[j*stride+i] for i < n and j < rows. rows "+
-		"must be at least 1."+doc+weightedAhead,
-		"out *float32, p *float32, x *"+element+", stride int, rows int, n int, next uintptr, "+
-			"step int", "")
+	s.open("attnWeighted"+name+v.name, doc, params+"stride int, rows int, n int, next uintptr, "+
+		"step int", "")
 	s.load("out", "DI")
 	s.load("x", "SI")
 	s.load("next", "R9")
 	s.load("step", "R10")
+	if sums > 1 {
+		s.floats("ldp", "R11")
+		s.floats("ldo", "R12")
+	}
+	if sums > 3 {
+		s.f("LEAQ (R11)(R11*2), R14")
+	}
+	weight := []string{"(AX)", "(AX)(R11*1)", "(AX)(R11*2)", "(AX)(R14*1)"}
 	step := s.stride(v, half)
 	s.load("n", "CX")
-	sizes := []int{8, 4, 2, 1}
+	var sizes []int
+	for nv := weightedVectors[sums-1]; nv > 0; nv /= 2 {
+		sizes = append(sizes, nv)
+	}
 	var labels []string
 	for range sizes {
 		labels = append(labels, s.name("block"))
@@ -1004,46 +1027,67 @@ func (s *source) weighted(v isa, half bool) {
 	tail, done := s.name("tail"), s.name("done")
 	labels = append(labels, tail)
 	block := func(nv int, masked bool) {
-		for j := 0; j < nv; j++ {
-			s.zero(v, 2+j)
+		loaded := nv
+		if sums == 1 { // each is used at once
+			loaded = 1
+		}
+		x := func(j int) int { return 1 + j%loaded }
+		sum := func(g, j int) int { return 1 + loaded + g*nv + j }
+		for g := range sums {
+			for j := range nv {
+				s.zero(v, sum(g, j))
+			}
 		}
 		s.load("p", "AX")
 		s.f("MOVQ SI, BX")
 		s.load("rows", "DX")
 		row := s.name("row")
 		s.f("%s:", row)
-		s.f("PREFETCHT1 (R9)")
-		s.f("PREFETCHT1 64(R9)")
+		for at := 0; at < 128 || half && at < nv*step; at += 64 {
+			s.f("PREFETCHT1 %d(R9)", at)
+		}
 		s.f("ADDQ R10, R9")
 		for at := 0; v.n == 16 && at < nv*step; at += 64 {
 			s.f("PREFETCHT0 %d(BX)(R8*8)", at)
 		}
-		s.f("VBROADCASTSS (AX), %s", v.r(0))
-		for j := 0; j < nv; j++ {
-			at := fmt.Sprintf("%d(BX)", j*step)
-			switch {
-			case masked && half:
-				s.f("VCVTPH2PS.Z %s, K2, %s", at, v.r(1))
-			case masked:
-				s.maskedLoad(v, 15, at, 1)
-			case half:
-				s.f("VCVTPH2PS %s, %s", at, v.r(1))
-			default:
-				s.f("VFMADD231PS %s, %s, %s", at, v.r(0), v.r(2+j))
-				continue
+		for g := range sums {
+			s.f("VBROADCASTSS %s, %s", weight[g], v.r(0))
+			for j := range nv {
+				at := fmt.Sprintf("%d(BX)", j*step)
+				switch {
+				case g > 0:
+				case masked && half:
+					s.f("VCVTPH2PS.Z %s, K2, %s", at, v.r(x(j)))
+				case masked:
+					s.maskedLoad(v, 15, at, x(j))
+				case half:
+					s.f("VCVTPH2PS %s, %s", at, v.r(x(j)))
+				default:
+					s.f("VFMADD231PS %s, %s, %s", at, v.r(0), v.r(sum(g, j)))
+					continue
+				}
+				s.f("VFMADD231PS %s, %s, %s", v.r(x(j)), v.r(0), v.r(sum(g, j)))
 			}
-			s.f("VFMADD231PS %s, %s, %s", v.r(1), v.r(0), v.r(2+j))
 		}
 		s.f("ADDQ $4, AX")
 		s.f("ADDQ R8, BX")
 		s.f("DECQ DX")
 		s.f("JNE %s", row)
-		if masked {
-			s.maskedStore(v, 15, 2, "(DI)")
-			return
+		s.f("MOVQ DI, BX")
+		for g := range sums {
+			if masked {
+				s.maskedStore(v, 15, sum(g, 0), "(BX)")
+			} else {
+				for j := range nv {
+					s.f("VMOVUPS %s, %d(BX)", v.r(sum(g, j)), j*v.bytes())
+				}
+			}
+			if g+1 < sums {
+				s.f("ADDQ R12, BX")
+			}
 		}
-		for j := 0; j < nv; j++ {
-			s.f("VMOVUPS %s, %d(DI)", v.r(2+j), j*v.bytes())
+		if masked {
+			return
 		}
 		s.f("ADDQ $%d, DI", nv*v.bytes())
 		s.f("ADDQ $%d, SI", nv*step)
