@@ -73,6 +73,8 @@ var (
 )
 
 func (s isa) bytes() int { return 4 * s.n }
+
+// r names vector register i.
 func (s isa) r(i int) string {
 	if i >= 2*s.n {
 		panic(fmt.Sprintf("%s has no vector register %d", s.name, i))
