@@ -30,7 +30,6 @@ TEXT ·q8VNNI1(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -38,12 +37,11 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z4
 	VMOVUPS 64(AX), Z5
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z4, 0(AX)
 	VMOVUPS Z5, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -145,7 +143,6 @@ TEXT ·q8VNNI2(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -153,15 +150,14 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z8
 	VMOVUPS 64(AX), Z9
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z8, 0(AX)
 	VMOVUPS Z9, 64(AX)
 	ADDQ R11, AX
 	VMOVUPS Z8, 0(AX)
 	VMOVUPS Z9, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -301,7 +297,6 @@ TEXT ·q8VNNI3(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -309,9 +304,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z13
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z12, 0(AX)
 	VMOVUPS Z13, 64(AX)
@@ -321,6 +313,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z12, 0(AX)
 	VMOVUPS Z13, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -500,7 +494,6 @@ TEXT ·q8VNNI4(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -508,9 +501,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z16
 	VMOVUPS 64(AX), Z17
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z16, 0(AX)
 	VMOVUPS Z17, 64(AX)
@@ -523,6 +513,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z16, 0(AX)
 	VMOVUPS Z17, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -740,7 +732,6 @@ TEXT ·q8VNNI5(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -748,9 +739,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z20
 	VMOVUPS 64(AX), Z21
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z20, 0(AX)
 	VMOVUPS Z21, 64(AX)
@@ -766,6 +754,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z20, 0(AX)
 	VMOVUPS Z21, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -1022,7 +1012,6 @@ TEXT ·q8VNNI6(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -1030,9 +1019,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z24
 	VMOVUPS 64(AX), Z25
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z24, 0(AX)
 	VMOVUPS Z25, 64(AX)
@@ -1051,6 +1037,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z24, 0(AX)
 	VMOVUPS Z25, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -1345,7 +1333,6 @@ TEXT ·q8VNNI7(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -1353,9 +1340,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z28
 	VMOVUPS 64(AX), Z29
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z28, 0(AX)
 	VMOVUPS Z29, 64(AX)
@@ -1377,6 +1361,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z28, 0(AX)
 	VMOVUPS Z29, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -1707,7 +1693,6 @@ TEXT ·q4VNNI1(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -1716,12 +1701,11 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z4
 	VMOVUPS 64(AX), Z5
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z4, 0(AX)
 	VMOVUPS Z5, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -1831,7 +1815,6 @@ TEXT ·q4mVNNI1(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -1840,12 +1823,11 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z4
 	VMOVUPS 64(AX), Z5
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z4, 0(AX)
 	VMOVUPS Z5, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -1961,7 +1943,6 @@ TEXT ·q4VNNI2(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -1970,15 +1951,14 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z8
 	VMOVUPS 64(AX), Z9
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z8, 0(AX)
 	VMOVUPS Z9, 64(AX)
 	ADDQ R11, AX
 	VMOVUPS Z8, 0(AX)
 	VMOVUPS Z9, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -2126,7 +2106,6 @@ TEXT ·q4mVNNI2(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -2135,15 +2114,14 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z8
 	VMOVUPS 64(AX), Z9
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z8, 0(AX)
 	VMOVUPS Z9, 64(AX)
 	ADDQ R11, AX
 	VMOVUPS Z8, 0(AX)
 	VMOVUPS Z9, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -2300,7 +2278,6 @@ TEXT ·q4VNNI3(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -2309,9 +2286,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z13
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z12, 0(AX)
 	VMOVUPS Z13, 64(AX)
@@ -2321,6 +2295,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z12, 0(AX)
 	VMOVUPS Z13, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -2515,7 +2491,6 @@ TEXT ·q4mVNNI3(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -2524,9 +2499,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z12
 	VMOVUPS 64(AX), Z13
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z12, 0(AX)
 	VMOVUPS Z13, 64(AX)
@@ -2536,6 +2508,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z12, 0(AX)
 	VMOVUPS Z13, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -2744,7 +2718,6 @@ TEXT ·q4VNNI4(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -2753,9 +2726,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z16
 	VMOVUPS 64(AX), Z17
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z16, 0(AX)
 	VMOVUPS Z17, 64(AX)
@@ -2768,6 +2738,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z16, 0(AX)
 	VMOVUPS Z17, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -3001,7 +2973,6 @@ TEXT ·q4mVNNI4(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -3010,9 +2981,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z16
 	VMOVUPS 64(AX), Z17
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z16, 0(AX)
 	VMOVUPS Z17, 64(AX)
@@ -3025,6 +2993,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z16, 0(AX)
 	VMOVUPS Z17, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -3274,7 +3244,6 @@ TEXT ·q4VNNI5(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -3283,9 +3252,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z20
 	VMOVUPS 64(AX), Z21
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z20, 0(AX)
 	VMOVUPS Z21, 64(AX)
@@ -3301,6 +3267,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z20, 0(AX)
 	VMOVUPS Z21, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -3572,7 +3540,6 @@ TEXT ·q4mVNNI5(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -3581,9 +3548,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z20
 	VMOVUPS 64(AX), Z21
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z20, 0(AX)
 	VMOVUPS Z21, 64(AX)
@@ -3599,6 +3563,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z20, 0(AX)
 	VMOVUPS Z21, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -3890,7 +3856,6 @@ TEXT ·q4VNNI6(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -3899,9 +3864,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z24
 	VMOVUPS 64(AX), Z25
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z24, 0(AX)
 	VMOVUPS Z25, 64(AX)
@@ -3920,6 +3882,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z24, 0(AX)
 	VMOVUPS Z25, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -4230,7 +4194,6 @@ TEXT ·q4mVNNI6(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
@@ -4239,9 +4202,6 @@ panel:
 	MOVQ bias+48(FP), AX
 	VMOVUPS 0(AX), Z24
 	VMOVUPS 64(AX), Z25
-	MOVQ biasStep+56(FP), R13
-	ADDQ R13, AX
-	MOVQ AX, bias+48(FP)
 	MOVQ DI, AX
 	VMOVUPS Z24, 0(AX)
 	VMOVUPS Z25, 64(AX)
@@ -4260,6 +4220,8 @@ panel:
 	ADDQ R11, AX
 	VMOVUPS Z24, 0(AX)
 	VMOVUPS Z25, 64(AX)
+	MOVQ biasStep+56(FP), R13
+	ADDQ R13, bias+48(FP)
 span:
 	MOVQ $8, R13
 	CMPQ CX, R13
@@ -4590,11 +4552,11 @@ TEXT ·q8AVX21(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD ones<>(SB), Y15
+	MOVQ bias+48(FP), AX
 	IMUL3Q $1088, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -4926,11 +4888,11 @@ TEXT ·q4AVX21(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 	IMUL3Q $576, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -5168,11 +5130,11 @@ TEXT ·q4mAVX21(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 	IMUL3Q $640, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -5414,11 +5376,11 @@ TEXT ·q8AVX22(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD ones<>(SB), Y15
+	MOVQ bias+48(FP), AX
 	IMUL3Q $1088, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -5905,11 +5867,11 @@ TEXT ·q4AVX22(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 	IMUL3Q $576, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -6247,11 +6209,11 @@ TEXT ·q4mAVX22(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 	IMUL3Q $640, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -6597,11 +6559,11 @@ TEXT ·q8AVX23(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD ones<>(SB), Y15
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -6966,11 +6928,11 @@ TEXT ·q4AVX23(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -7235,11 +7197,11 @@ TEXT ·q4mAVX23(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -7511,11 +7473,11 @@ TEXT ·q8AVX24(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD ones<>(SB), Y15
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -7964,11 +7926,11 @@ TEXT ·q4AVX24(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -8290,11 +8252,11 @@ TEXT ·q4mAVX24(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
 	VPBROADCASTD nibbles<>(SB), Y15
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -8623,10 +8585,10 @@ TEXT ·q8AVXVNNI1(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 	IMUL3Q $1088, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -8804,10 +8766,10 @@ TEXT ·q4AVXVNNI1(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 	IMUL3Q $576, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -9025,10 +8987,10 @@ TEXT ·q4mAVXVNNI1(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 	IMUL3Q $640, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -9255,10 +9217,10 @@ TEXT ·q8AVXVNNI2(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 	IMUL3Q $1088, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -9535,10 +9497,10 @@ TEXT ·q4AVXVNNI2(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 	IMUL3Q $576, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -9823,10 +9785,10 @@ TEXT ·q4mAVXVNNI2(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 	IMUL3Q $640, CX, R10
 panel:
 	MOVQ panels+64(FP), R9
@@ -10129,10 +10091,10 @@ TEXT ·q8AVXVNNI3(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -10329,10 +10291,10 @@ TEXT ·q4AVXVNNI3(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -10549,10 +10511,10 @@ TEXT ·q4mAVXVNNI3(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -10785,10 +10747,10 @@ TEXT ·q8AVXVNNI4(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -11025,10 +10987,10 @@ TEXT ·q4AVXVNNI4(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -11285,10 +11247,10 @@ TEXT ·q4mAVXVNNI4(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -11565,10 +11527,10 @@ TEXT ·q8AVXVNNI5(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -11844,10 +11806,10 @@ TEXT ·q4AVXVNNI5(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -12143,10 +12105,10 @@ TEXT ·q4mAVXVNNI5(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -12468,10 +12430,10 @@ TEXT ·q8AVXVNNI6(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -12787,10 +12749,10 @@ TEXT ·q4AVXVNNI6(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:
@@ -13126,10 +13088,10 @@ TEXT ·q4mAVXVNNI6(SB), NOSPLIT, $0-88
 	MOVQ blocks+40(FP), CX
 	MOVQ pf+72(FP), DX
 	MOVQ pfStep+80(FP), R12
-	MOVQ bias+48(FP), AX
 	MOVQ dst+0(FP), DI
 	MOVQ ldd+8(FP), R11
 	SHLQ $2, R11
+	MOVQ bias+48(FP), AX
 panel:
 	XORQ R13, R13
 half:

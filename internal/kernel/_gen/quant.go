@@ -103,11 +103,27 @@ func quantOpen(a *asm, name string, rows int) func(r, off int) string {
 	a.load("blocks", "CX")
 	a.load("pf", "DX")
 	a.load("pfStep", "R12")
-	a.load("bias", "AX")
 	a.load("dst", "DI")
 	a.load("ldd", "R11")
 	a.op("SHLQ $2, R11")
 	return at
+}
+
+// quantStart copies the bias at AX to rows of a panel at to, in nv vectors from register i on. It
+// overwrites row.
+func quantStart(a *asm, s isa, i, nv, rows int, to, row string) {
+	for j := range nv {
+		a.op("VMOVUPS %d(AX), %s", s.bytes()*j, s.r(i+j))
+	}
+	a.op("MOVQ %s, %s", to, row)
+	for r := range rows {
+		for j := range nv {
+			a.op("VMOVUPS %s, %d(%s)", s.r(i+j), s.bytes()*j, row)
+		}
+		if r+1 < rows {
+			a.op("ADDQ R11, %s", row)
+		}
+	}
 }
 
 // vnniRegs assigns registers: float accumulators, integer accumulators, then temporaries.
@@ -184,21 +200,9 @@ func vnniEnd(a *asm, v vnniRegs, at func(r, off int) string, bytes int) {
 func vnniBegin(a *asm, v vnniRegs) {
 	a.label("panel")
 	a.load("bias", "AX")
-	for j := range 2 {
-		a.op("VMOVUPS %d(AX), %s", 64*j, v.t(j))
-	}
+	quantStart(a, avx512, 4*v.rows, 2, v.rows, "DI", "AX")
 	a.load("biasStep", "R13")
-	a.op("ADDQ R13, AX")
-	a.op("MOVQ AX, bias+%d(FP)", a.offset["bias"])
-	a.op("MOVQ DI, AX")
-	for r := range v.rows {
-		for j := range 2 {
-			a.op("VMOVUPS %s, %d(AX)", v.t(j), 64*j)
-		}
-		if r+1 < v.rows {
-			a.op("ADDQ R11, AX")
-		}
-	}
+	a.op("ADDQ R13, bias+%d(FP)", a.offset["bias"])
 	a.label("span")
 	takeSpan(a, spanBlocks, "R13")
 	for r := range v.rows {
@@ -343,6 +347,7 @@ func (m maddRegs) acc(r, j int) string { return fmt.Sprintf("Y%d", m.nv*r+j) }
 func (m maddRegs) free() int { return max(8, m.rows*m.nv) }
 
 func maddBegin(a *asm, m maddRegs) {
+	a.load("bias", "AX")
 	if m.nv == 4 {
 		maddGroup(a, m)
 		return
@@ -354,24 +359,8 @@ func maddBegin(a *asm, m maddRegs) {
 		a.op("TESTQ AX, AX")
 		a.op("JEQ loop")
 	}
-	m.start(a, "DI", "AX")
+	quantStart(a, avx2, 0, m.nv, m.rows, "DI", "AX")
 	a.label("loop")
-}
-
-// start copies the bias at AX to the rows of a panel at to. It overwrites row.
-func (m maddRegs) start(a *asm, to, row string) {
-	for j := range m.nv {
-		a.op("VMOVUPS %d(AX), Y%d", 32*j, j)
-	}
-	a.op("MOVQ %s, %s", to, row)
-	for r := range m.rows {
-		for j := range m.nv {
-			a.op("VMOVUPS Y%d, %d(%s)", j, 32*j, row)
-		}
-		if r+1 < m.rows {
-			a.op("ADDQ R11, %s", row)
-		}
-	}
 }
 
 // maddGroup begins a group of panels: R9 is their number, R10 the bytes of a panel, R13 the panels
@@ -391,7 +380,7 @@ func maddGroup(a *asm, m maddRegs) {
 	a.op("MOVQ R9, R13")
 	a.op("MOVQ DI, DX")
 	a.label("start")
-	m.start(a, "DX", "R12")
+	quantStart(a, avx2, 0, m.nv, m.rows, "DX", "R12")
 	a.op("ADDQ $128, DX")
 	a.load("biasStep", "R12")
 	a.op("ADDQ R12, AX")
