@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/lab"
@@ -47,10 +46,7 @@ after the picture. The reduced pictures are read with renumbered positions and w
 	}
 	fs := cmd.Flags()
 	o.model.Add(fs)
-	fs.StringVar(&o.shape, "shape", "",
-		"random weights in the `shape` of a published model or a config.json")
-	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
-	cli.ShowDefault(fs, "shape", "none")
+	cli.AddShape(fs, &o.shape, cli.RandomShape)
 	o.question.AddImages(fs, "")
 	o.question.AddPrompt(fs, "")
 	fs.StringVar(&o.base, "base", "holov",
@@ -71,8 +67,8 @@ after the picture. The reduced pictures are read with renumbered positions and w
 		if strings.TrimSpace(o.question.Prompt) == "" {
 			return cli.Usagef("attention: no --prompt, want a question about the picture")
 		}
-		if o.shape != "" && cmd.Flags().Changed("model") {
-			return cli.Flagf("shape", "got %s together with --model, want one of them", o.shape)
+		if err := cli.CheckShape(fs); err != nil {
+			return err
 		}
 		if o.base == "none" {
 			return cli.Flagf("base", "got none, want a method to compare with all tokens, %s",
@@ -194,15 +190,16 @@ func (o *attentionOptions) run(ctx context.Context, a *cli.App, gamma bool) erro
 
 // open opens the model, or makes random weights in a shape.
 func (o *attentionOptions) open(ctx context.Context, a *cli.App) (*engine.Engine, error) {
-	if o.shape == "" {
-		return openEngine(ctx, a, &o.model)
-	}
 	mo, end, err := o.model.Options(a)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	return randomEngine(o.shape, o.model.Threads, seam.Options(mo))
+	m, err := openOrMake(ctx, &o.model, o.shape, mo)
+	if err != nil {
+		return nil, err
+	}
+	return seam.Engine(m), nil
 }
 
 // writeAttention prints a table for each kind of query, in percent: one line per layer, one column

@@ -80,16 +80,14 @@ func TestAttention(t *testing.T) {
 }
 
 // Ensure that random weights have the layers of their shape, that attention to visual rows is a
-// share, less of it without most of the rows, and that a shape excludes a model.
+// share, less of it without most of the rows.
 func TestAttentionOfShape(t *testing.T) {
 	dir := t.TempDir()
 	pic := filepath.Join(dir, "scene.png")
 	if r := commandLine("scene", "--seed", "7", "-o", pic); r.Code != cli.ExitOK {
 		t.Fatal(r.Err)
 	}
-	config := strings.NewReplacer(`"vocab_size": 320`, `"vocab_size": 1000`, "318", "998",
-		`"num_hidden_layers": 2`, `"num_hidden_layers": 5`).Replace(tinyLLaVA)
-	shape := clitest.Written(t, "config.json", config)
+	shape := wordyShape(t)
 	args := []string{"attention", "--image", pic, "-p", "How many?", "--n-vis", "4", "--json",
 		"--shape"}
 	r := commandLine(append(args, shape)...)
@@ -107,13 +105,39 @@ func TestAttentionOfShape(t *testing.T) {
 				layer, share, less)
 		}
 	}
-	for want, more := range map[string][]string{
-		"--shape: got llava-1.5-7b together with --model": {"llava-1.5-7b", "-m", dir},
-		`--shape: got "llava-2", want`:                    {"llava-2"},
+}
+
+// wordyShape is a tiny shape of five layers with a vocabulary for the embedded model's words.
+func wordyShape(t *testing.T) string {
+	config := strings.NewReplacer(`"vocab_size": 320`, `"vocab_size": 1000`, "318", "998",
+		`"num_hidden_layers": 2`, `"num_hidden_layers": 5`).Replace(tinyLLaVA)
+	return clitest.Written(t, "config.json", config)
+}
+
+// Ensure that every command refuses a shape that does not exist, and flags that ask for a model's
+// files together with a shape.
+func TestShapeAlone(t *testing.T) {
+	for _, command := range []string{
+		"attention --image ../../docs/scene.png -p x", "bench", "bench sequences", "flops", "load", "paper list",
 	} {
-		if r := commandLine(append(args, more...)...); r.Code != cli.ExitUsage ||
-			!strings.Contains(r.Err, want) {
-			t.Errorf("%v: exit %d, stderr %q, want %q", more, r.Code, r.Err, want)
+		for args, want := range map[string]string{
+			"--shape llava-1.5-7b -m x": "--shape and --model: both given, got llava-1.5-7b and x",
+			"--shape llava-2":           `--shape: got "llava-2", want`,
+		} {
+			r := commandLine(strings.Fields(command + " " + args)...)
+			if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+				t.Errorf("%s %s: exit %d, stderr %q, want %q", command, args, r.Code, r.Err, want)
+			}
+		}
+	}
+	for args, want := range map[string]string{
+		"load --mmproj x":         "--shape and --mmproj: both given, got llava-1.5-7b and x",
+		"paper list --pull":       "--shape and --pull: both given, got llava-1.5-7b and true",
+		"paper list --quant auto": "--quant and --shape: got auto and llava-1.5-7b, want a type",
+	} {
+		r := commandLine(strings.Fields(args + " --shape llava-1.5-7b")...)
+		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
+			t.Errorf("%s: exit %d, stderr %q, want %q", args, r.Code, r.Err, want)
 		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/calibrate"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/cli"
@@ -136,13 +135,10 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 // addModel adds the flags of the measured model; quant is the help of --quant.
 func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 	o.fs = fs
-	fs.StringVar(&o.shape, "shape", "",
-		"random weights in the `shape` of a published model or a config.json")
+	cli.AddShape(fs, &o.shape, cli.RandomShape)
 	fs.StringVarP(&o.dir, "model", "m", "",
 		"Hugging Face `folder` of a model, or a hub-cache folder")
 	fs.StringSliceVar(&o.quants, "quant", nil, quant)
-	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
-	cli.ShowDefault(fs, "shape", "none")
 	cli.OneOf(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
 	cli.ShowDefault(fs, "quant", "q4 with --shape, else stored")
 }
@@ -249,9 +245,8 @@ func parseBudget(s string) (benchBudget, error) {
 
 // check refuses wrong flags, and sets the default of --quant.
 func (o *benchOptions) check() error {
-	if o.shape != "" && o.dir != "" {
-		return cli.Usagef("--shape and --model: both given, got %s and %s, want one of them",
-			o.shape, o.dir)
+	if err := cli.CheckShape(o.fs); err != nil {
+		return err
 	}
 	if len(o.quants) == 0 {
 		o.quants = []string{asStored}

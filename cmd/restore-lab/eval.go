@@ -196,7 +196,7 @@ func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
 
 // open opens the model of local runs.
 func (o *evalOptions) open(ctx context.Context, a *cli.App) (*evaluated, error) {
-	return openForEval(ctx, &o.model, a, o.workers, false)
+	return openForEval(ctx, &o.model, "", a, o.workers, false)
 }
 
 // answerers returns the model without and with each of the reductions.

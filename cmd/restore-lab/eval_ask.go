@@ -102,7 +102,9 @@ func (o *benchmarkOptions) answerer(
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := openForEval(ctx, &o.model, a, o.parallel, o.protocol == benchmarks.Paper)
+	m, err := openForEval(
+		ctx, &o.model, "", a, o.parallel, o.protocol == benchmarks.Paper,
+	)
 	if err != nil {
 		return nil, nil, err
 	}

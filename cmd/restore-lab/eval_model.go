@@ -48,11 +48,11 @@ func (m *evaluated) refuse(r *restore.Reduction) error {
 // for one of many tiles.
 const encodedBytes = 256e6
 
-// openForEval opens a model for benchmarks. It keeps about so many encoded pictures, which answers
-// with several reductions share. For the paper's scripts it prepares pictures as they do, with
-// their system message.
+// openForEval opens a model for benchmarks, or makes random weights in a shape if it has a name. It
+// keeps about so many encoded pictures, which answers with several reductions share. For the
+// paper's scripts it prepares pictures as they do, with their system message.
 func openForEval(
-	ctx context.Context, m *cli.ModelFlags, a *cli.App, pictures int, scripts bool,
+	ctx context.Context, m *cli.ModelFlags, shape string, a *cli.App, pictures int, scripts bool,
 ) (*evaluated, error) {
 	out := new(evaluated)
 	if scripts && m.Path != "" {
@@ -70,7 +70,7 @@ func openForEval(
 	}
 	defer end()
 	o.EncodedBytes = int64(pictures) * encodedBytes
-	out.model, err = m.Opened(ctx, o)
+	out.model, err = openOrMake(ctx, m, shape, o)
 	out.Model = out.model
 	return out, err
 }

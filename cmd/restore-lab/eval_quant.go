@@ -104,7 +104,7 @@ func (o *evalOptions) askPlan(
 ) (*compare.WeightsTable, error) {
 	flags := o.model
 	flags.Quant, flags.Encoder = p.Quant, cmp.Or(p.EncoderQuant, asStored)
-	m, err := openForEval(ctx, &flags, a, o.workers, false)
+	m, err := openForEval(ctx, &flags, "", a, o.workers, false)
 	if err != nil {
 		return t, err
 	}

@@ -65,9 +65,8 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	cli.Within(fs, 0, 1<<20, "tokens")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if fs.Changed("shape") && o.dir != "" {
-			return cli.Usagef("--shape and --model: both given, got %s and %s, want one of them",
-				o.shape, o.dir)
+		if err := cli.CheckShape(fs); err != nil {
+			return err
 		}
 		if fs.Changed("base") && o.all {
 			return cli.Usagef("--base and --all: both given, got %s, want one of them",

@@ -75,9 +75,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	o.api.Add(fs, "key of the server, the first of several")
 	o.engine.Add(fs)
 	o.engine.AddQueue(fs)
-	fs.StringVar(&o.shape, "shape", "",
-		"serve random weights in the `shape` of a published model or a config.json")
-	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
+	cli.AddShape(fs, &o.shape, cli.RandomShape)
 	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
 		"`numbers` of clients that ask at once, separated by commas")
 	fs.IntSliceVar(&o.budgets, "n-vis", []int{576, 64},
@@ -110,13 +108,10 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 
 // check refuses wrong flags.
 func (o *loadOptions) check() error {
-	switch {
-	case o.url != "" && (o.shape != "" || o.engine.Flags.Changed("model")):
+	if o.url != "" && (o.shape != "" || o.engine.Flags.Changed("model")) {
 		return cli.Flagf("server", "got %s together with a model, want one of them", o.url)
-	case o.shape != "" && o.engine.Flags.Changed("model"):
-		return cli.Flagf("shape", "got %s together with --model, want one of them", o.shape)
 	}
-	return nil
+	return cli.CheckShape(o.engine.Flags)
 }
 
 func (o *loadOptions) run(ctx context.Context, a *cli.App) error {
@@ -267,14 +262,21 @@ func (o *loadOptions) open(a *cli.App, log *slog.Logger) (*restore.Model, error)
 		return nil, err
 	}
 	defer end()
-	if o.shape == "" {
-		return o.engine.Model.Opened(context.Background(), mo)
+	return openOrMake(context.Background(), &o.engine.Model, o.shape, mo)
+}
+
+// openOrMake opens the model, or makes random weights in a shape if it has a name.
+func openOrMake(
+	ctx context.Context, m *cli.ModelFlags, shape string, o *restore.Options,
+) (*restore.Model, error) {
+	if shape == "" {
+		return m.Opened(ctx, o)
 	}
-	e, err := randomEngine(o.shape, o.engine.Model.Threads, seam.Options(mo))
+	e, err := randomEngine(shape, m.Threads, seam.Options(o))
 	if err != nil {
 		return nil, err
 	}
-	return seam.Model(e, mo).(*restore.Model), nil
+	return seam.Model(e, o).(*restore.Model), nil
 }
 
 // randomEngine makes a model of a shape with random weights, which answers nonsense.

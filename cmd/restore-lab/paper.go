@@ -29,6 +29,7 @@ import (
 type paperOptions struct {
 	fs             *pflag.FlagSet
 	model          cli.ModelFlags
+	shape          string // of random weights, for times; "": the model
 	data, protocol string
 	n, limit       int
 	records        string
@@ -126,8 +127,11 @@ func (o *paperOptions) add(fs *pflag.FlagSet) {
 func (o *paperOptions) check() error {
 	scenes := o.data == scenesData
 	why := "has no use with --data " + o.data + ", got %v"
-	return cmp.Or(cli.NoUse(o.fs, !scenes, why, "n"),
-		cli.NoUse(o.fs, scenes, why, "limit", "protocol"))
+	if err := cmp.Or(cli.NoUse(o.fs, !scenes, why, "n"),
+		cli.NoUse(o.fs, scenes, why, "limit", "protocol")); err != nil || o.shape == "" {
+		return err
+	}
+	return cli.CheckShape(o.fs)
 }
 
 // maxScenes limits --n and --limit.
@@ -192,7 +196,7 @@ func (o *paperOptions) maker(a *cli.App) (*paper.Maker, *paper.Source, func(), e
 	if src.Scenes { // all of them, since one run follows another
 		pictures = o.n
 	}
-	m, err := openForEval(context.Background(), &o.model, a, pictures, scripts)
+	m, err := openForEval(context.Background(), &o.model, o.shape, a, pictures, scripts)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -299,12 +303,15 @@ func newPaperList(a *cli.App) *cobra.Command {
 --records already has, and how long the others would take on this machine, predicted from a short measurement of
 the model. Next to drawn scenes it shows the time of the paper's whole benchmarks, without VQAv2,
 whose answers are not public. A run that several tables show counts in each of them, but is
-made once.`,
+made once. --shape makes random weights in memory, in the shape of one of the published LLaVA models or of a
+config.json: so the times are known before the model is downloaded.`,
 		Example: `  restore-lab paper list
+  restore-lab paper list --shape llava-1.5-7b --quant q4
   restore-lab paper list -m MODEL --quant q4 --data DIR`,
 		Args: cli.NoArgs,
 	}
 	o.add(cmd.Flags())
+	cli.AddShape(cmd.Flags(), &o.shape, cli.RandomShape)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), a) }
 	return cmd

@@ -72,6 +72,26 @@ func TestPaper(t *testing.T) {
 	}
 }
 
+// Ensure that the times of the paper's benchmarks can be known without a model's files.
+func TestPaperListOfShape(t *testing.T) {
+	r := commandLine("paper", "list", "--n=1", "--records="+t.TempDir(), "--json",
+		"--shape", wordyShape(t))
+	var list struct {
+		Model string
+		Items []paperLine
+	}
+	if err := json.Unmarshal([]byte(r.Out), &list); err != nil || len(list.Items) != 24 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	var seconds float64 // all but the unreduced runs need more tokens than the shape has
+	for _, x := range list.Items {
+		seconds += x.Benchmarks
+	}
+	if !strings.HasSuffix(list.Model, "config.json") || seconds <= 0 {
+		t.Errorf("%s: %v s: %+v", list.Model, seconds, list.Items)
+	}
+}
+
 func TestPaperAsks(t *testing.T) {
 	records := "--records=" + t.TempDir()
 	args := []string{"paper", "table", "11", "--data", benchData + "llava", "--limit=1", records}

@@ -38,10 +38,8 @@ func newShow(a *cli.App) *cobra.Command {
 	fs, f := cmd.Flags(), &o.footprint
 	o.flags = fs
 	o.model.Add(fs)
-	fs.StringVar(&o.shape, "shape", "",
+	cli.AddShape(fs, &o.shape,
 		"describe the `shape` of a published model or a config.json, without weights")
-	cli.ShowChoices(fs, "shape", append(restore.Shapes(), "FILE")...)
-	cli.ShowDefault(fs, "shape", "none")
 	fs.IntVar(&f.nVis, "n-vis", shownTokens,
 		"predict memory and time for `N` visual tokens; 0 for all of them")
 	fs.IntVar(&f.encoded, "encoded", 0,
@@ -80,11 +78,8 @@ func (o *showOptions) open(ctx context.Context, a *cli.App) (*restore.Model, err
 	if o.shape == "" {
 		return o.model.Open(ctx, a)
 	}
-	for _, name := range []string{"model", "mmproj", "pull"} {
-		if flag := o.flags.Lookup(name); flag.Changed {
-			return nil, cli.Usagef("--shape and --%s: both given, got %s and %s, want one of them",
-				name, o.shape, flag.Value)
-		}
+	if err := cli.CheckShape(o.flags); err != nil {
+		return nil, err
 	}
 	return o.model.OpenShape(a, o.shape)
 }

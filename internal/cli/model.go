@@ -181,10 +181,6 @@ func limitHeap(m *restore.Model, memory int64) {
 
 // OpenShape describes a shape as open describes a model.
 func (m *ModelFlags) OpenShape(a *App, name string) (*restore.Model, error) {
-	if m.Quant == string(restore.Auto) {
-		return nil, Usagef("--quant and --shape: got auto and %s, want a type: auto is for "+
-			"a model's files", name)
-	}
 	o, end, err := m.Options(a)
 	if err != nil {
 		return nil, err
