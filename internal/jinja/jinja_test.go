@@ -55,23 +55,3 @@ func TestComparisonsCount(t *testing.T) {
 		}
 	}
 }
-
-// Ensure that Uses reports how a template uses a name.
-func TestUses(t *testing.T) {
-	for text, want := range map[string]Use{
-		"{{ m.content }}": {Text: true},
-		"{% for c in m['content'] %}{{ c.text }}{% endfor %}":         {Parts: true},
-		"{% if m.content is string %}{{ m.content }}{% endif %}":      {Tested: true, Text: true},
-		"{% set c = m.content %}{{ c[0].text }}":                      {Parts: true},
-		"{{ m.content | selectattr('type', 'equalto', 'x') | list }}": {Parts: true},
-		"{{ m.role }}": {},
-	} {
-		tmpl, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := tmpl.Uses("content"); got != want {
-			t.Errorf("%s: %+v, want %+v", text, got, want)
-		}
-	}
-}

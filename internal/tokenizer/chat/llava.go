@@ -59,9 +59,5 @@ func conversation(system string) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Template{
-		t:      t,
-		reads:  readsParts,
-		values: map[string]any{"DEFAULT_SYSTEM": jinja.Plain(system)},
-	}, nil
+	return &Template{t: t, values: map[string]any{"DEFAULT_SYSTEM": jinja.Plain(system)}}, nil
 }

@@ -126,7 +126,7 @@ func (p Part) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON is like [Part.MarshalJSON].
 func (m Message) MarshalJSON() ([]byte, error) {
-	v, err := m.value(readsBoth)
+	v, err := m.value(false)
 	return marshalValue(v, err)
 }
 
@@ -205,13 +205,13 @@ func (p Part) value() (*jinja.Dict, error) {
 	return objectValue(p.order, []string{"type", "text"}, own, p.Extra)
 }
 
-// value returns the message for a template that reads content in the given form.
-func (m Message) value(form contentReads) (*jinja.Dict, error) {
+// value returns the message as a template sees it. If turned, a string is one text part instead,
+// and text parts are one string, with a line for each.
+func (m Message) value(turned bool) (*jinja.Dict, error) {
 	var content any
 	switch {
 	case m.form == formNull && len(m.Content) == 0:
-	case m.form == formString && len(m.Content) == 1 && form != readsParts,
-		form == readsText && m.onlyText():
+	case m.isString() != turned:
 		texts := make([]string, len(m.Content))
 		for i, p := range m.Content {
 			texts[i] = p.Text
@@ -237,10 +237,24 @@ func (m Message) value(form contentReads) (*jinja.Dict, error) {
 	return objectValue(m.order, []string{"role", "content"}, own, m.Extra)
 }
 
+// isString reports whether the content is a string.
+func (m Message) isString() bool { return m.form == formString && len(m.Content) == 1 }
+
 // onlyText reports whether the content has only text.
 func (m Message) onlyText() bool {
 	return len(m.Content) > 0 &&
 		!slices.ContainsFunc(m.Content, func(p Part) bool { return p.Type != "text" })
+}
+
+// withTexts returns the message with text in place of each of its texts.
+func (m Message) withTexts(text string) Message {
+	m.Content = slices.Clone(m.Content)
+	for i := range m.Content {
+		if p := &m.Content[i]; p.Type == "text" || p.Text != "" {
+			p.Text = text
+		}
+	}
+	return m
 }
 
 // objectValue builds a dict in the order of the original JSON, followed by new keys.

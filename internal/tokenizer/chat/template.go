@@ -15,7 +15,6 @@ import (
 // Template is a parsed chat template. It is immutable and safe for concurrent use.
 type Template struct {
 	t      *jinja.Template
-	reads  contentReads
 	values map[string]any // available in every rendering
 }
 
@@ -32,10 +31,9 @@ type Options struct {
 	Tools json.RawMessage
 	// SpecialTokens maps names such as bos_token to their texts.
 	SpecialTokens map[string]string
-	// KeepStrings passes content to the template unchanged. Otherwise a string becomes one text
-	// part, unless the template tests for strings or uses content only as text (many templates
-	// silently drop a string); for a template that uses it only as text, text parts become one
-	// string.
+	// KeepStrings passes content to the template unchanged. Otherwise a string whose text the
+	// template does not print becomes one text part (many templates silently drop a string), and
+	// text parts whose texts it does not print become one string, if it prints that.
 	KeepStrings bool
 	// Now is the time that strftime_now uses; zero means the clock.
 	Now time.Time
@@ -60,7 +58,7 @@ func Parse(template string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat: %w", err)
 	}
-	return &Template{t: t, reads: reads(t)}, nil
+	return &Template{t: t}, nil
 }
 
 // Render returns the prompt for messages; there must be at least one.
@@ -85,18 +83,6 @@ func (t *Template) render(msgs []Message, o Options) (jinja.Text, error) {
 			"chat: options: got both a generation prompt and a message to continue, want " +
 				"one of them")
 	}
-	form := t.reads
-	if o.KeepStrings {
-		form = readsBoth
-	}
-	var list []any
-	for i, m := range msgs {
-		v, err := m.value(form)
-		if err != nil {
-			return jinja.Text{}, fmt.Errorf("chat: message %d: %w", i, err)
-		}
-		list = append(list, v)
-	}
 	vars := maps.Clone(t.values)
 	if vars == nil {
 		vars = map[string]any{}
@@ -104,7 +90,6 @@ func (t *Template) render(msgs []Message, o Options) (jinja.Text, error) {
 	for name, token := range o.SpecialTokens {
 		vars[name] = jinja.Plain(token)
 	}
-	vars["messages"] = jinja.NewList(list...)
 	vars["tools"], vars["documents"] = nil, nil
 	vars["add_generation_prompt"] = o.AddGenerationPrompt
 	if o.AddVisionID {
@@ -121,24 +106,102 @@ func (t *Template) render(msgs []Message, o Options) (jinja.Text, error) {
 	if !o.Now.IsZero() {
 		now = func() time.Time { return o.Now }
 	}
-	if !o.ContinueFinalMessage {
-		return t.run(vars, now)
+	var turn []bool
+	if !o.KeepStrings {
+		turn = t.turns(msgs, vars, now)
 	}
-	mark := unusedMark(msgs)
+	list, err := values(msgs, turn)
+	if err != nil {
+		return jinja.Text{}, err
+	}
+	if !o.ContinueFinalMessage {
+		return t.run(list, vars, now)
+	}
+	mark := unusedMarks(msgs)(0)
 	final, err := appendToFinal(list[len(list)-1].(*jinja.Dict), mark+" ")
 	if err != nil {
 		return jinja.Text{}, err
 	}
-	out, err := t.run(vars, now)
+	out, err := t.run(list, vars, now)
 	if err != nil {
 		return jinja.Text{}, err
 	}
 	return cutAt(out, mark, final)
 }
 
+// turns reports which messages' content the template reads only in the form that it does not have:
+// a string as one text part, or text parts as a string. It renders messages whose texts are marks,
+// so that neither chance nor what a text says plays a part. A mark in a printed list is escaped.
+func (t *Template) turns(msgs []Message, vars map[string]any, now func() time.Time) []bool {
+	mark := unusedMarks(msgs)
+	marked := make([]Message, len(msgs))
+	for i, m := range msgs {
+		marked[i] = m.withTexts(mark(i))
+	}
+	// missing reports which texts are not printed.
+	missing := func(turn []bool) (missing []bool, err error) {
+		list, err := values(marked, turn)
+		if err != nil {
+			return nil, err
+		}
+		out, err := t.run(list, vars, now)
+		text := out.String()
+		for i, m := range msgs {
+			missing = append(missing, m.onlyText() && !strings.Contains(text, mark(i)))
+		}
+		return missing, err
+	}
+	// A template may fail on a form: then all messages get one form.
+	asStrings, asParts := make([]bool, len(msgs)), make([]bool, len(msgs))
+	for i, m := range msgs {
+		asStrings[i], asParts[i] = m.onlyText() && !m.isString(), m.isString()
+	}
+	for _, turn := range [][]bool{nil, asStrings, asParts} {
+		absent, err := missing(turn)
+		if err != nil {
+			continue
+		}
+		if turn == nil {
+			turn = make([]bool, len(msgs))
+		}
+		if !slices.Contains(absent, true) {
+			return turn
+		}
+		other := slices.Clone(turn)
+		for i := range absent {
+			other[i] = turn[i] != absent[i]
+		}
+		still, err := missing(other)
+		for i := range absent {
+			if absent[i] && err == nil && !still[i] {
+				turn[i] = other[i]
+			}
+		}
+		return turn
+	}
+	return nil
+}
+
+// values returns the messages as a template sees them, with the content of some turned into its
+// other form; nil: none.
+func values(msgs []Message, turn []bool) ([]any, error) {
+	list := make([]any, len(msgs))
+	for i, m := range msgs {
+		v, err := m.value(turn != nil && turn[i])
+		if err != nil {
+			return nil, fmt.Errorf("chat: message %d: %w", i, err)
+		}
+		list[i] = v
+	}
+	return list, nil
+}
+
 // run renders the template.
-func (t *Template) run(values map[string]any, now func() time.Time) (jinja.Text, error) {
-	out, err := t.t.Render(values, now)
+func (t *Template) run(
+	messages []any, vars map[string]any, now func() time.Time,
+) (jinja.Text, error) {
+	vars["messages"] = jinja.NewList(messages...)
+	out, err := t.t.Render(vars, now)
 	if err != nil {
 		return out, fmt.Errorf("chat: %w", err)
 	}
@@ -154,18 +217,17 @@ func segments(t jinja.Text) []Segment {
 	return out
 }
 
-// unusedMark returns a word that occurs in no message.
-func unusedMark(msgs []Message) string {
+// unusedMarks returns words that occur in no message, by number.
+func unusedMarks(msgs []Message) func(i int) string {
 	for n := 0; ; n++ {
-		mark := fmt.Sprintf("\uE000%d\uE001", n) // private use
-		used := false
-		for _, m := range msgs {
-			for _, p := range m.Content {
-				used = used || strings.Contains(p.Text, mark)
-			}
-		}
+		begin := fmt.Sprintf("\uE000%d\uE001", n) // private use
+		used := slices.ContainsFunc(msgs, func(m Message) bool {
+			return slices.ContainsFunc(m.Content, func(p Part) bool {
+				return strings.Contains(p.Text, begin)
+			})
+		})
 		if !used {
-			return mark
+			return func(i int) string { return fmt.Sprintf("%s%d\uE002", begin, i) }
 		}
 	}
 }
@@ -205,27 +267,4 @@ func cutAt(out jinja.Text, mark, final string) (jinja.Text, error) {
 		cut = cut.TrimRight()
 	}
 	return cut, nil
-}
-
-// contentReads is the form of content that a template can read.
-type contentReads uint8
-
-const (
-	readsBoth  contentReads = iota // content is passed unchanged
-	readsParts                     // a string becomes a list of one text part
-	readsText                      // a list of text parts becomes a string, with one line for each
-)
-
-// reads determines which form of content a template reads from its code. A template that tests
-// "content is string" reads both. One that iterates over content, filters or indexes it, reads
-// parts. One that only prints or joins it reads text. If nothing can be determined, the result is
-// parts, the modern form.
-func reads(t *jinja.Template) contentReads {
-	switch u := t.Uses("content"); {
-	case u.Tested:
-		return readsBoth
-	case u.Text && !u.Parts:
-		return readsText
-	}
-	return readsParts
 }

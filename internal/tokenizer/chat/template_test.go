@@ -80,3 +80,53 @@ func checkSegments(t *testing.T, text string, segments []Segment) {
 		t.Errorf("segments join to %q, want %q", joined, text)
 	}
 }
+
+// Ensure that a template prints a text once, whether the caller has it as a string or as a part,
+// and whichever of them the template reads.
+func TestContentForms(t *testing.T) {
+	const parts = "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}{% endfor %}"
+	for _, body := range []string{
+		"{{ m.content }}",
+		"{{ m.content or '' }}",
+		"{{ m['content'] if m['content'] is not none else '' }}",
+		"{{ m['content']|default('', true)|trim }}",
+		"{{ m.get('content') }}",
+		"{% macro p(x) %}{{ x }}{% endmacro %}{{ p(m.content) }}",
+		"{% with c = m.content %}{{ c }}{% endwith %}",
+		"{% set r, c = m.role, m.content %}{{ c }}",
+		"{% set ns = namespace(c='') %}{% set ns.c = m.content %}{{ ns.c }}",
+		"{% set c = m.content if m.content else '' %}{{ '' + c }}",
+		"{% for k, v in m.items() if k == 'content' %}{{ v }}{% endfor %}",
+		"{{ m.content.split('x')[-1] }}",
+		"{{ m.content[0].text }}",
+		"{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join }}",
+		"{% if m.content is string %}{{ m.content }}{% else %}" + parts + "{% endif %}",
+		parts,
+		// Each role may be read in its own way.
+		"{% if m.role == 'system' %}{{ m.content }}{% else %}" + parts + "{% endif %}",
+	} {
+		tmpl := mustParse(t, "{% for m in messages %}{{ m.role }}:"+body+";{% endfor %}")
+		for _, system := range []string{`"Be brief."`, `[{"type": "text", "text": "Be brief."}]`} {
+			for _, user := range []string{`"Hi"`, `[{"type": "text", "text": "Hi"}]`} {
+				var msgs []Message
+				err := json.Unmarshal([]byte(`[{"role": "system", "content": `+system+
+					`}, {"role": "user", "content": `+user+`}]`), &msgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := tmpl.Render(msgs, Options{})
+				if want := "system:Be brief.;user:Hi;"; got != want || err != nil {
+					t.Errorf("%s on %s and %s: got %q, %v, want %q", body, system, user, got, err,
+						want)
+				}
+			}
+		}
+	}
+	// A text that the template leaves out in either form changes nothing.
+	tmpl := mustParse(t, "{% for m in messages %}{{ m.content is string }}{% endfor %}")
+	got, err := tmpl.Render([]Message{{Role: "user", form: formString,
+		Content: []Part{{Type: "text", Text: "Hi"}}}}, Options{})
+	if got != "True" || err != nil {
+		t.Errorf("got %q, %v, want True", got, err)
+	}
+}
