@@ -206,18 +206,20 @@ func (in *interp) execFor(b *builder, s forStmt, sc *scope) flow {
 		}
 		items = kept
 	}
-	l := &loop{items: items}
+	l, ended := &loop{items: items}, false // whether any pass reached its end
 	for i, item := range items {
 		in.charge(1, s.line)
 		l.at = i
 		inner := sc.inner()
 		inner.vars["loop"] = l
 		in.assign(s.target, item, inner, s.line)
-		if in.exec(b, s.body, inner) == flowBreak {
+		f := in.exec(b, s.body, inner)
+		if f == flowBreak {
 			break
 		}
+		ended = ended || f == flowNext
 	}
-	if len(items) == 0 {
+	if !ended {
 		return in.exec(b, s.els, sc.inner())
 	}
 	return flowNext

@@ -172,8 +172,87 @@ func init() {
 			in.wantDefined(x, p.a.line)
 			return toInt(x, unset, base)
 		},
+		"float": func(in *interp, x value, p *params) value {
+			unset := p.value("default", 0.0)
+			p.done()
+			in.wantDefined(x, p.a.line)
+			return toFloat(x, unset)
+		},
+		"abs": func(in *interp, x value, p *params) value {
+			p.done()
+			if in.less(x, int64(0), p.a.line) {
+				return in.unary("-", x, p.a.line)
+			}
+			return x
+		},
+		"min": extreme(func(in *interp, x, y value, line int) bool { return in.less(x, y, line) }),
+		"max": extreme(func(in *interp, x, y value, line int) bool { return in.less(y, x, line) }),
+		"sum": func(in *interp, x value, p *params) value {
+			attribute, _ := p.next("attribute")
+			sum := p.value("start", int64(0))
+			p.done()
+			for _, item := range in.items(x, p.a.line) {
+				sum = in.binary("+", sum, in.sortKey(item, attribute, false, p.a.line), p.a.line)
+			}
+			return sum
+		},
+		"unique": func(in *interp, x value, p *params) value {
+			fold := !p.bool("case_sensitive", false)
+			attribute, _ := p.next("attribute")
+			p.done()
+			out, seen := &List{kind: isGenerator}, &List{}
+			for _, item := range in.items(x, p.a.line) {
+				key := in.sortKey(item, attribute, fold, p.a.line)
+				if !in.contains(seen, key, p.a.line) {
+					seen.items, out.items = append(seen.items, key), append(out.items, item)
+				}
+			}
+			return out
+		},
 		"tojson": tojsonFilter,
 	}
+}
+
+// extreme is min or max: the first item that no other comes before.
+func extreme(
+	before func(in *interp, x, y value, line int) bool,
+) func(*interp, value, *params) value {
+	return func(in *interp, x value, p *params) value {
+		fold := !p.bool("case_sensitive", false)
+		attribute, _ := p.next("attribute")
+		p.done()
+		var best, bestKey value = undefined{"no item, the list is empty"}, nil
+		for i, item := range in.items(x, p.a.line) {
+			key := in.sortKey(item, attribute, fold, p.a.line)
+			if i == 0 || before(in, key, bestKey, p.a.line) {
+				best, bestKey = item, key
+			}
+		}
+		return best
+	}
+}
+
+func toFloat(x, unset value) value {
+	switch v := x.(type) {
+	case bool, int64, float64:
+		i, f, isInt, _ := toNumber(v)
+		if isInt {
+			return float64(i)
+		}
+		return f
+	case Text:
+		s := strings.ReplaceAll(strings.TrimFunc(v.s, pytext.IsSpace), "_", "")
+		if f, ok := parseFloat(s); ok {
+			return f
+		}
+	}
+	return unset
+}
+
+// parseFloat is Python's float of a string, which has no hexadecimal.
+func parseFloat(s string) (f float64, ok bool) {
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil && !strings.ContainsAny(s, "xX")
 }
 
 // wantDefined fails if x is undefined.
@@ -375,7 +454,7 @@ func toInt(x, unset value, base int) value {
 				return i
 			}
 		}
-		if f, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(f) < 1<<63 {
+		if f, ok := parseFloat(s); ok && math.Abs(f) < 1<<63 {
 			return int64(f)
 		}
 	}

@@ -55,3 +55,34 @@ func TestComparisonsCount(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that numbers, the least, the greatest, sums and loops without a whole pass are Jinja's
+// (values of Jinja2 3.1).
+func TestFilters(t *testing.T) {
+	for text, want := range map[string]string{
+		`{{ '3.5'|float + 1 }}`:                     `4.5`,
+		`{{ 'x'|float }}`:                           `0.0`,
+		`{{ 'x'|float(2) }}`:                        `2`,
+		`{{ true|float }}`:                          `1.0`,
+		`{{ ' 1_0 '|float }}`:                       `10.0`,
+		`{{ -3|abs }} {{ (-2.5)|abs }} {{ 4|abs }}`: `3 2.5 4`,
+		`{{ [3,1,2]|min }} {{ [3,1,2]|max }} {{ ['b','A']|min }} {{ ['b','A','a']|max(case_sensitive=true) }}`: `1 3 A b`,
+		`{{ [{'n':2},{'n':1}]|min(attribute='n') }}`:                                                           `{'n': 1}`,
+		`{{ []|max }}|`: `|`,
+		`{{ [1,2.5]|sum }} {{ []|sum }} {{ [1]|sum(start=2) }} {{ [{'n':2},{'n':1}]|sum(attribute='n') }} {{ [{'n':2}]|sum('n', 5) }}`: `3.5 0 3 3 7`,
+		`{{ ['a','A','b']|unique|list }} {{ ['a','A','a']|unique(true)|list }} {{ [{'n':1},{'n':1}]|unique(attribute='n')|list }}`:     `['a', 'b'] ['a', 'A'] [{'n': 1}]`,
+		`{% for x in [1,2] %}{% continue %}{% else %}E{% endfor %}`:                                                                    `E`,
+		`{% for x in [1,2] %}{% break %}{% else %}E{% endfor %}`:                                                                       `E`,
+		`{% for x in [1,2] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                      `1`,
+		`{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                   `2`,
+		`{{ 'nan'|float }} {{ 'inf'|float }} {{ '0x10'|float }} {{ ''|float }} {{ none|float }}`:                                       `nan inf 0.0 0.0 0.0`,
+	} {
+		tmpl, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(nil, nil); err != nil || got.String() != want {
+			t.Errorf("%s: got %q, %v, want %q", text, got.String(), err, want)
+		}
+	}
+}

@@ -84,7 +84,8 @@ func checkSegments(t *testing.T, text string, segments []Segment) {
 // Ensure that a template prints a text once, whether the caller has it as a string or as a part,
 // and whichever of them the template reads.
 func TestContentForms(t *testing.T) {
-	const parts = "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}{% endfor %}"
+	const parts = "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}" +
+		"{% endfor %}"
 	for _, body := range []string{
 		"{{ m.content }}",
 		"{{ m.content or '' }}",
