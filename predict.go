@@ -146,6 +146,16 @@ func (m *Model) LeastTokens(base string) int {
 	return below + 1
 }
 
+// CheckReduction returns why the model cannot reduce any picture by r; nil if it can, or if that
+// depends on the picture.
+func (m *Model) CheckReduction(r *Reduction) error {
+	o, err := r.options()
+	if err == nil && m.info.VisualTokens > 0 {
+		_, err = m.e.Resolve(o)
+	}
+	return err
+}
+
 // WeightBytes returns the bytes that the model's weights take in memory with the decoder's in type
 // t; [Default] is AsStored here.
 func (m *Model) WeightBytes(t WeightType) (int64, error) {

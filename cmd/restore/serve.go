@@ -209,7 +209,7 @@ func (o *answeringFlags) settings(loader *media.Loader) (api.Settings, error) {
 
 // fits refuses settings that the model cannot honour.
 func (o *answeringFlags) fits(settings *api.Settings, s restore.Service) error {
-	if err := settings.Check(s.Info()); err != nil {
+	if err := settings.Check(s); err != nil {
 		return &cli.UsageError{Err: err}
 	}
 	return nil
@@ -293,6 +293,9 @@ func (o *serveOptions) checkKeys() (err error) {
 	if len(o.keys) == 0 && !o.api.None() && !cli.IsLoopback(o.host) {
 		return cli.Flagf("host", "got %s, which others can reach, without a key, want "+
 			"--api-key KEY, --api-key @FILE or --api-key none", o.host)
+	}
+	if len(o.keys) == 0 && o.isolation == "key" {
+		return cli.Flagf("cache-isolation", "got key, which separates nothing without --api-key")
 	}
 	return nil
 }

@@ -93,46 +93,52 @@ func (p *Preset) over(s Settings) (Settings, error) {
 	return s, err
 }
 
-// Check refuses settings that the model cannot honour: a name that occurs twice, and a budget of
-// more tokens than every picture has.
-func (s *Settings) Check(i *restore.Info) error {
+// Check refuses settings that the model cannot honour: a name that occurs twice, a budget of more
+// tokens than every picture has, and, if the service can tell, every other reduction that all
+// pictures would be refused for.
+func (s *Settings) Check(service restore.Service) error {
+	i := service.Info()
 	seen := map[string]bool{i.ID: true}
 	for _, name := range s.Aliases {
 		seen[name] = true
 	}
 	for _, p := range s.Presets {
 		if seen[p.Name] || seen[p.Name+":latest"] {
-			return fmt.Errorf("preset %s: the name is taken, want another than those of the "+
+			return fmt.Errorf("--preset %s: the name is taken, want another than those of the "+
 				"model and of other presets", p.Name)
 		}
 		seen[p.Name], seen[p.Name+":latest"] = true, true
 		over, err := p.over(*s)
 		if err != nil {
-			return fmt.Errorf("preset %s: %w", p.Name, err)
+			return fmt.Errorf("--preset %s: %w", p.Name, err)
 		}
-		if budget(p.reduction) != "" {
-			if err := fits(over.Reduction, i); err != nil {
-				return fmt.Errorf("preset %s: %w", p.Name, err)
-			}
+		if err := fits(over.Reduction, budget(p.reduction) != "", service); err != nil {
+			return fmt.Errorf("--preset %s: %w", p.Name, err)
 		}
 	}
-	if s.Exact {
-		return fits(s.Reduction, i)
-	}
-	return nil
+	return fits(s.Reduction, s.Exact, service)
 }
 
-// fits refuses a budget of more tokens than any picture has, if all have as many.
-func fits(r *restore.Reduction, i *restore.Info) error {
+// fits refuses a reduction that no picture can have, if all have as many tokens; exact: also a
+// budget of more tokens.
+func fits(r *restore.Reduction, exact bool, service restore.Service) error {
 	n, ok := r.Options["n-vis"].(int64)
 	if !ok {
 		n = int64(r.NVis)
 	}
-	if i.VisualTokens == 0 || n <= int64(i.VisualTokens) {
+	if most := service.Info().VisualTokens; exact && most > 0 && n > int64(most) {
+		return &errs.OptionError{Name: "n-vis", Got: fmt.Sprint(n),
+			Want: fmt.Sprintf("at most %d, the tokens of a picture", most)}
+	}
+	s, ok := service.(interface {
+		CheckReduction(r *restore.Reduction) error
+	})
+	if !ok {
 		return nil
 	}
-	return &errs.OptionError{Name: "n-vis", Got: fmt.Sprint(n),
-		Want: fmt.Sprintf("at most %d, the tokens of a picture", i.VisualTokens)}
+	asked := *r
+	asked.AtMost = true // as for a request that says nothing
+	return s.CheckReduction(&asked)
 }
 
 // Named returns the front of a preset, or f for other names.

@@ -89,8 +89,9 @@ func readEnvironment(fs *pflag.FlagSet, getenv func(string) string) (err error) 
 // the flag's default would be used without the user's knowledge.
 func refuseEmpty(fs *pflag.FlagSet) (err error) {
 	fs.Visit(func(f *pflag.Flag) {
+		values := valuesOf(f)
 		empty := func(v string) bool { return strings.TrimSpace(v) == "" }
-		if err == nil && slices.ContainsFunc(valuesOf(f), empty) {
+		if err == nil && (len(values) == 0 || slices.ContainsFunc(values, empty)) {
 			err = Flagf(f.Name, "empty, want %s, or no --%s for the default", wanted(f), f.Name)
 		}
 	})
@@ -103,6 +104,12 @@ func wanted(f *pflag.Flag) string {
 		return v[0]
 	}
 	if name, _ := pflag.UnquoteUsage(f); name != "" && name != "string" && name != "strings" {
+		switch {
+		case strings.HasSuffix(name, "s") && !strings.HasSuffix(name, "ss"):
+			return name
+		case strings.ContainsRune("aeiou", rune(name[0])):
+			return "an " + name
+		}
 		return "a " + name
 	}
 	return "a value"

@@ -30,13 +30,11 @@ func (k *KeyFlags) Keys() (keys []string, err error) {
 	if k.None() {
 		return nil, nil
 	}
-	if len(k.given) == 0 && OnCommandLine(k.flag) {
-		return nil, Flagf("api-key", "got no key, want one or more separated by commas")
-	}
 	for _, key := range k.given {
+		key = strings.TrimSpace(key) // as in a request
 		file, isFile := strings.CutPrefix(key, "@")
 		switch {
-		case strings.TrimSpace(key) == "":
+		case key == "":
 			return nil, Flagf("api-key", "got an empty key, want none or keys separated by commas")
 		case key == "none":
 			return nil, Flagf("api-key", "got none together with other keys, want one of both")

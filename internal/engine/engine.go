@@ -151,6 +151,8 @@ type Engine struct {
 	room    room                 // for pictures that are being prepared
 
 	distance func() *nn.Distances // the calibration's distance term, built at the first use
+
+	anyPicture func() (*anyPicture, error) // described at the first use
 }
 
 // New binds ck. Configuration and weights are enough. A request that needs another part, such as a
@@ -233,6 +235,7 @@ func bound(
 		shared: map[Key]*preparation{}, room: newRoom(), prefixes: newPrefixCache(),
 		saving: saver{most: savingMost},
 	}
+	e.anyPicture = sync.OnceValues(e.describePicture)
 	src.Pool = e.pool
 	if err := e.load(&o, h); err != nil {
 		e.reading.Stop()
@@ -393,8 +396,8 @@ func packedAs(ck checkpoint.Bundle, plan model.Plan) error {
 			if c.want == "" {
 				c.want = "as stored"
 			}
-			return fmt.Errorf("engine: %s: got %q, want none or the packed type of %s, %s", c.what,
-				c.got, ck.About().Name, c.want)
+			return fmt.Errorf("engine: %w", &errs.OptionError{Name: c.what, Got: c.got,
+				Want: "none or the packed type of " + ck.About().Name + ", " + c.want})
 		}
 	}
 	return nil
@@ -437,13 +440,39 @@ func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 // Resolve validates o for a picture of this model and fills in every default, as a request does. It
 // returns an error if the number of tokens depends on the picture.
 func (e *Engine) Resolve(o methods.Options) (*methods.Plan, error) {
-	s := e.m.Info().Sizes
-	if s == nil || s.Views != 1 {
+	p, err := e.anyPicture()
+	if err != nil {
+		return nil, err
+	}
+	if b, err := methods.NewBefore(&o); err != nil {
+		return nil, err
+	} else if b != nil && p.whole {
+		return nil, cannotBefore(b, needsAll)
+	}
+	planned, err := e.plan(p.shape, o)
+	return planned.plan, err
+}
+
+// anyPicture describes the pictures of a model that all have as many tokens.
+type anyPicture struct {
+	shape *model.Shape
+	whole bool // the encoder needs all patches
+}
+
+func (e *Engine) describePicture() (*anyPicture, error) {
+	if s := e.m.Info().Sizes; s == nil || s.Views != 1 {
 		return nil, fmt.Errorf("engine: %s: the number of tokens depends on the picture", e.ck.Name)
 	}
-	f := s.Facts()
-	f.Recipe = e.recipe
-	return methods.Resolve(o, f)
+	px, err := e.Pixels([]*imageproc.Picture{{Width: 1, Height: 1, Pix: make([]byte, 3)}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	pics, err := e.m.Pictures(px)
+	if err != nil {
+		return nil, err
+	}
+	_, divisible := pics[0].(model.Divisible)
+	return &anyPicture{pics[0].Shape(), !divisible}, nil
 }
 
 // recipe returns the model's own recipe, or nil if it has none.

@@ -195,8 +195,8 @@ func TestPackedErrors(t *testing.T) {
 		o    engine.Options
 		want string
 	}{
-		{engine.Options{Quant: "q8"}, `quant: got "q8", want none or the packed type of llava15-tiny, q4`},
-		{engine.Options{EncoderQuant: "f16"}, `encoder-quant: got "f16", want none or the packed type of llava15-tiny, as stored`},
+		{engine.Options{Quant: "q8"}, `quant: got q8, want none or the packed type of llava15-tiny, q4`},
+		{engine.Options{EncoderQuant: "f16"}, `encoder-quant: got f16, want none or the packed type of llava15-tiny, as stored`},
 	} {
 		if err := opened(path, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)

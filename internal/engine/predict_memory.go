@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/machine"
@@ -97,8 +98,9 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 		return nil, err
 	}
 	if _, ok := pics[0].(model.Divisible); !ok && q.encoded < q.tokens {
-		return nil, fmt.Errorf("engine: predict: encoded: got %d of the picture's %d tokens, and "+
-			"this model's encoder needs all", s.Encoded, q.tokens)
+		return nil, fmt.Errorf("engine: predict: %w", &errs.OptionError{
+			Name: "encoded", Got: fmt.Sprint(s.Encoded), Want: fmt.Sprintf("0 or %d, all of the "+
+				"picture's tokens, which this model's encoder needs", q.tokens)})
 	}
 	if q.kept, err = part("n-vis", s.NVis, q.encoded); err != nil {
 		return nil, err
@@ -110,8 +112,8 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 // part checks a number of a picture's tokens; 0 means all.
 func part(name string, n, all int) (int, error) {
 	if n < 0 || n > all {
-		return 0, fmt.Errorf("engine: predict: %s: got %d, want 1 to the picture's %d tokens", name,
-			n, all)
+		return 0, fmt.Errorf("engine: predict: %w", &errs.OptionError{Name: name,
+			Got: fmt.Sprint(n), Want: fmt.Sprintf("1 to the picture's %d tokens", all)})
 	}
 	return cmp.Or(n, all), nil
 }

@@ -278,8 +278,7 @@ func (e *Engine) leaveOut(r *ready, b *methods.Before) error {
 	d, ok := r.prepared.(model.Divisible)
 	switch {
 	case !ok:
-		return cannotBefore(b, "this model's encoder needs all patches of a picture; what it "+
-			"would see without some of them is not defined")
+		return cannotBefore(b, needsAll)
 	case s.Video:
 		return cannotBefore(b, "only one frame is compared, and this is a video")
 	case r.rgb == nil:
@@ -298,6 +297,10 @@ func (e *Engine) leaveOut(r *ready, b *methods.Before) error {
 	}
 	return nil
 }
+
+// needsAll is why an encoder cannot leave out tokens.
+const needsAll = "this model's encoder needs all patches of a picture; what it would see without " +
+	"some of them is not defined"
 
 // show sets the pixels of in, whose tokens are a whole grid.
 func show(in *reduce.Input, rgb []byte) {

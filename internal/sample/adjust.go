@@ -32,18 +32,15 @@ func (p *Penalties) check() error {
 		{"repeat-penalty", p.Repeat, 0.1, 10},
 	} {
 		if !(f.v >= f.lo && f.v <= f.hi) && f.v != 0 {
-			return fmt.Errorf("sample: %s: out of range, got %v, want a number from %v to %v",
-				f.name, f.v, f.lo, f.hi)
+			return refused(f.name, f.v, fmt.Sprintf("a number from %v to %v", f.lo, f.hi))
 		}
 	}
 	if p.RepeatLast < -1 {
-		return fmt.Errorf("sample: repeat-last-n: out of range, got %d, want -1 (all) or more",
-			p.RepeatLast)
+		return refused("repeat-last-n", p.RepeatLast, "-1 (all) or more")
 	}
 	for id, v := range p.Bias {
 		if id < 0 || !(v >= -100 && v <= 100) && v != Forbidden {
-			return fmt.Errorf("sample: logit-bias: out of range, got %v for token %d, want -100 "+
-				"to 100", v, id)
+			return refused("logit-bias", fmt.Sprintf("%v for token %d", v, id), "-100 to 100")
 		}
 	}
 	return nil

@@ -13,6 +13,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/restore-vlm/restore/errs"
 )
 
 // Options says how to choose. Its zero value is greedy.
@@ -33,18 +35,20 @@ type Options struct {
 func (o Options) check() error {
 	switch {
 	case !(o.Temp >= 0) || math.IsInf(o.Temp, 0):
-		return fmt.Errorf("sample: temp: out of range, got %v, want 0 (greedy) or a finite "+
-			"positive number", o.Temp)
+		return refused("temp", o.Temp, "0 (greedy) or a finite positive number")
 	case o.TopK < 0:
-		return fmt.Errorf("sample: top-k: out of range, got %d, want 0 (all) or more", o.TopK)
+		return refused("top-k", o.TopK, "0 (all) or more")
 	case !(o.TopP >= 0 && o.TopP <= 1):
-		return fmt.Errorf(
-			"sample: top-p: out of range, got %v, want a number from 0 to 1 (1 keeps all)", o.TopP)
+		return refused("top-p", o.TopP, "a number from 0 to 1 (1 keeps all)")
 	case !(o.MinP >= 0 && o.MinP <= 1):
-		return fmt.Errorf(
-			"sample: min-p: out of range, got %v, want a number from 0 to 1 (0 keeps all)", o.MinP)
+		return refused("min-p", o.MinP, "a number from 0 to 1 (0 keeps all)")
 	}
 	return o.Penalties.check()
+}
+
+func refused(name string, got any, want string) error {
+	return fmt.Errorf("sample: %w",
+		&errs.OptionError{Name: name, Got: fmt.Sprint(got), Want: want})
 }
 
 // candidate is a remaining token; p is its unnormalised probability, exp(logit - largest).

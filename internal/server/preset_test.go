@@ -211,7 +211,8 @@ func TestPresetsRefused(t *testing.T) {
 			t.Errorf("%s=%s: got %v, want an error with %q", c.name, c.object, err, c.want)
 		}
 	}
-	info := &restore.Info{ID: "builtin", VisualTokens: 576}
+	m := embedded(t, &restore.Options{}, nil)
+	defer m.Close()
 	for _, c := range []struct {
 		s    api.Settings
 		want string
@@ -227,7 +228,7 @@ func TestPresetsRefused(t *testing.T) {
 		if c.s.Reduction == nil {
 			c.s.Reduction = &restore.Reduction{Base: "holov", NVis: 64}
 		}
-		if err := c.s.Check(info); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := c.s.Check(m); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: got %v, want an error with %q", c.s, err, c.want)
 		}
 	}
