@@ -98,7 +98,8 @@ func (s *Shape) parse() error {
 		value         *int
 		absent, limit int
 	}{
-		{"hidden_size", &v.Width, 1024, 1 << 16}, {"image_size", &v.Side, 336, 1 << 12},
+		// of squares: CLIPVisionConfig's and SiglipVisionConfig's
+		{"hidden_size", &v.Width, 768, 1 << 16}, {"image_size", &v.Side, 224, 1 << 12},
 		{"patch_size", &v.Patch, 14, 1 << 9},
 		{"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16},
 	} {

@@ -379,7 +379,7 @@ func TestOpen(t *testing.T) {
 		}
 		if config.Archs[0] != "LlavaForConditionalGeneration" || config.Image != -200 ||
 			config.Text["hidden_size"] != 64.0 ||
-			config.Vision["hidden_act"] != "quick_gelu" {
+			config.Vision["model_type"] != "clip_vision_model" {
 			t.Errorf("%s: config %+v", name, config)
 		}
 		if !bytes.Contains(s.Docs.Processor.Data, []byte(`"do_pad":true`)) ||

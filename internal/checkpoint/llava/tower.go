@@ -24,21 +24,9 @@ type tower struct {
 	files     []string
 }
 
-// clipVision are the defaults of transformers' CLIPVisionConfig, which CLIP's repositories leave
-// out.
-var clipVision = map[string]any{
-	"model_type": clip + vision, "hidden_size": 768, "intermediate_size": 3072,
-	"num_hidden_layers": 12, "num_attention_heads": 12,
-	"num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu",
-	"layer_norm_eps": 1e-5,
-}
-
-// siglipVision are the defaults of transformers' SiglipVisionConfig.
-var siglipVision = map[string]any{
-	"model_type": siglip + vision, "hidden_size": 768, "intermediate_size": 3072,
-	"num_hidden_layers": 12, "num_attention_heads": 12, "num_channels": 3, "image_size": 224,
-	"patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
-}
+// towerDefaults are defaults of transformers' CLIPVisionConfig and SiglipVisionConfig that a
+// checkpoint's processor and cut depend on. Readers of config.json know the others.
+var towerDefaults = map[string]any{"num_hidden_layers": 12, "image_size": 224}
 
 // Types of towers; the vision half alone has the suffix.
 const (
@@ -93,10 +81,7 @@ func knownTower(name, kind string) (*tower, bool) {
 // config sets the tower's configuration from the settings that differ from the defaults of its
 // kind. The last layer of a SigLIP is cut off, as in the original code.
 func (t *tower) config(settings map[string]any, kind string) error {
-	all := maps.Clone(clipVision)
-	if kind == siglip {
-		all = maps.Clone(siglipVision)
-	}
+	all := maps.Clone(towerDefaults)
 	maps.Copy(all, settings)
 	all["model_type"] = kind + vision
 	number := func(key string) int {

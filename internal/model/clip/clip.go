@@ -34,15 +34,15 @@ type Config struct {
 }
 
 // ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
-// CLIPVisionConfig where files on the hub rely on them.
+// CLIPVisionConfig.
 func ParseConfig(v *model.Values) Config {
 	c := Config{
-		Hidden:    v.Int("hidden_size", 1024, 1, 1<<16),
-		Heads:     v.Int("num_attention_heads", 16, 1, 1<<10),
-		Layers:    v.Int("num_hidden_layers", 24, 1, 1<<10),
-		MLP:       v.Int("intermediate_size", 4096, 1, 1<<18),
-		ImageSide: v.Int("image_size", 336, 1, 1<<14),
-		Patch:     v.Int("patch_size", 14, 1, 1<<10),
+		Hidden:    v.Int("hidden_size", 768, 1, 1<<16),
+		Heads:     v.Int("num_attention_heads", 12, 1, 1<<10),
+		Layers:    v.Int("num_hidden_layers", 12, 1, 1<<10),
+		MLP:       v.Int("intermediate_size", 3072, 1, 1<<18),
+		ImageSide: v.Int("image_size", 224, 1, 1<<14),
+		Patch:     v.Int("patch_size", 32, 1, 1<<10),
 		Eps:       v.Float("layer_norm_eps", 1e-5),
 		Act:       v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu"),
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/model/clip"
 )
 
 // edit returns a config as on the hub with the given members: "a.b" is b in a.
@@ -73,6 +75,15 @@ func TestConfigDefaults(t *testing.T) {
 		"vision_config.image_size": "336"}))
 	if err != nil || len(c.Canvases) != 5 || c.Canvases[3] != [2]int{1008, 336} {
 		t.Errorf("without image_grid_pinpoints: %v, %v", c, err)
+	}
+	c, err = ParseConfig(edit(t, map[string]string{"vision_config": "{}",
+		"image_grid_pinpoints": "[[224,448]]"}))
+	want := clip.Config{ // CLIPVisionConfig() of transformers 4.49, 4.57 and 5.24
+		Hidden: 768, Heads: 12, Layers: 12, MLP: 3072, ImageSide: 224, Patch: 32, Eps: 1e-5,
+		Act: "quick_gelu",
+	}
+	if err != nil || c.Vision != want {
+		t.Errorf("empty vision_config: %+v, %v, want %+v", c, err, want)
 	}
 }
 

@@ -60,6 +60,7 @@ var export = &checkpoint.Export{
 			Side  int `json:"image_size"`
 			Patch int `json:"patch_size"`
 		}
+		vision.Side, vision.Patch = 224, 16 // defaults of SiglipVisionConfig
 		if err := json.Unmarshal(config["vision_config"], &vision); err != nil {
 			return nil, fmt.Errorf("vision_config: %w", err)
 		}

@@ -110,6 +110,15 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
+// Ensure that an exported processor has as many tokens as the tower of a config without its sizes.
+func TestExportDefaults(t *testing.T) {
+	got, err := export.Processor(map[string]json.RawMessage{"vision_config": []byte("{}")})
+	// SiglipVisionConfig of transformers: 224 pixels in patches of 16
+	if err != nil || got.(map[string]any)["num_image_tokens"] != 14*14 {
+		t.Errorf("%v, %v, want 196 tokens", got, err)
+	}
+}
+
 // FuzzConfig ensures that no config makes the parser panic, and that every picture can be laid out
 // under an accepted one.
 func FuzzConfig(f *testing.F) {
