@@ -78,6 +78,17 @@ func (v *Values) Object(key string, required bool) *Values {
 	return o
 }
 
+// Rotation returns the settings of the rotation and their key: rope_scaling, or, if it is absent or
+// empty, rope_parameters of transformers 5. In transformers one replaces the other, too.
+func (v *Values) Rotation() (o *Values, key string) {
+	for _, key = range []string{"rope_scaling", "rope_parameters"} {
+		if o = v.Object(key, false); len(o.fields) > 0 {
+			break
+		}
+	}
+	return o, key
+}
+
 // Int returns a whole number in [lo, hi]. def < 0 means the key is required.
 func (v *Values) Int(key string, def, lo, hi int) int {
 	if !v.Has(key) {

@@ -87,14 +87,7 @@ func ParseConfig(v *model.Values, def llama.Config, tied bool) Config {
 
 // rope reads the rotation in either form.
 func (c *Config) rope(v *model.Values) {
-	key := "rope_scaling"
-	if v.Has("rope_parameters") {
-		key = "rope_parameters"
-	}
-	if !v.Has(key) {
-		return
-	}
-	p := v.Object(key, true)
+	p, _ := v.Rotation()
 	c.Theta = p.Float("rope_theta", c.Theta)
 	p.String("rope_type", "default", "default", "mrope")
 	p.String("type", "default", "default", "mrope")

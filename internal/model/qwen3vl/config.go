@@ -84,11 +84,7 @@ func parseText(top, v *model.Values) llama.Config {
 	if c.HeadDim%2 != 0 {
 		v.Fail("head_dim", "got %d, want an even number (rotary pairs)", c.HeadDim)
 	}
-	key := "rope_scaling"
-	if v.Has("rope_parameters") {
-		key = "rope_parameters"
-	}
-	p := v.Object(key, false)
+	p, key := v.Rotation()
 	if c.Theta = p.Float("rope_theta", c.Theta); c.Theta == 0 {
 		v.Fail("rope_theta", "missing here and in %s, want a number", key)
 	}

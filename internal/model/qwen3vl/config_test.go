@@ -51,6 +51,7 @@ func TestConfigRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, names string }{
 		{`"mrope_interleaved": true`, `"mrope_interleaved": false`, "mrope_interleaved"},
 		{`"rope_type": "default"`, `"rope_type": "yarn"`, "rope_type"},
+		{`"rope_scaling"`, `"rope_parameters": {"rope_theta": 5e6}, "rope_scaling": {"type": "linear"}, "x"`, "type"},
 		{" 24,\n", " -1,\n", "mrope_section"}, {" 24,\n", "", "mrope_section"},
 		{`"rope_theta"`, `"theta"`, "rope_theta"},
 		{`"qwen3_vl_text"`, `"qwen3_text"`, "model_type"},
