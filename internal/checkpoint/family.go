@@ -33,13 +33,24 @@ type Export struct {
 type Families []*Family
 
 // Of returns the family of the first known architecture in a config.json, nil if there is none.
+// Without architectures, which transformers leaves out of models made from a configuration, it is
+// the family of the model_type. The original LLaVA, whose type is another's, has no vision_config.
 func (fs Families) Of(config []byte) *Family {
-	var c struct{ Architectures []string }
-	_ = json.Unmarshal(config, &c) // its content is checked when a model is made
+	var c struct {
+		Architectures []string
+		Type          string          `json:"model_type"`
+		Vision        json.RawMessage `json:"vision_config"`
+	}
+	err := json.Unmarshal(config, &c) // its content is checked when a model is made
 	for _, a := range c.Architectures {
 		i := slices.IndexFunc(
 			fs, func(f *Family) bool { return slices.Contains(f.Architectures, a) })
 		if i >= 0 {
+			return fs[i]
+		}
+	}
+	if err == nil && len(c.Architectures) == 0 && c.Vision != nil {
+		if i := slices.IndexFunc(fs, func(f *Family) bool { return f.Name == c.Type }); i >= 0 {
 			return fs[i]
 		}
 	}

@@ -71,8 +71,8 @@ func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos
 	return both, nil, nil
 }
 
-// Of returns the family of the model called name with that config.json. The error lists the known
-// architectures.
+// Of returns the family of the model called name with that config.json, see
+// [checkpoint.Families.Of]. The error lists the known architectures.
 func Of(name string, config []byte) (*model.Family, error) {
 	if i := slices.Index(Files, Files.Of(config)); i >= 0 {
 		return Table[i], nil

@@ -28,6 +28,29 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Ensure that a config.json without architectures, as transformers 4.57 saves a model that was made
+// from a configuration, belongs to the family of its model_type, but not an original LLaVA's.
+func TestWithoutArchitectures(t *testing.T) {
+	for _, f := range Table {
+		for _, archs := range []string{"", `"architectures":null,`, `"architectures":[],`} {
+			config := `{` + archs + `"model_type":"` + f.Name + `","vision_config":{}}`
+			if got, err := Of("x", []byte(config)); err != nil || got != f {
+				t.Errorf("%s: got %v, %v, want %s", config, got, err, f.Name)
+			}
+		}
+	}
+	for _, config := range []string{
+		`{"model_type":"llava","mm_vision_tower":"some/tower"}`,
+		`{"architectures":["GPT"],"model_type":"llava","vision_config":{}}`,
+		`{"model_type":"qwen2_vl","vision_config":{}}`,
+		`{"architectures":"GPT","model_type":"llava","vision_config":{}}`,
+	} {
+		if got, err := Of("x", []byte(config)); err == nil {
+			t.Errorf("%s: got %s, want an error", config, got.Name)
+		}
+	}
+}
+
 // Ensure that a model of no family is refused with the names of all.
 func TestUnknown(t *testing.T) {
 	for config, want := range map[string]string{
