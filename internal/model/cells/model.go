@@ -34,14 +34,17 @@ type Tokens struct {
 	Before, After int32
 }
 
-// Check refuses ids that the vocabulary does not have, or that are one.
+// Check refuses a picture's id that the vocabulary does not have, and one id for both. A video's
+// that it does not have means that there are no videos: small models keep transformers' default.
 func (t *Tokens) Check(v *model.Values, vocab int) {
 	if int(t.Image) >= vocab {
 		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", t.Image, vocab)
 	}
-	if int(t.Video) >= vocab || t.Video == t.Image {
-		v.Fail("video_token_id", "got %d, want an id below vocab_size %d that is not "+
-			"image_token_id", t.Video, vocab)
+	if t.Video == t.Image {
+		v.Fail("video_token_id", "got %d, want another id than image_token_id", t.Video)
+	}
+	if int(t.Video) >= vocab {
+		t.Video = -1
 	}
 }
 

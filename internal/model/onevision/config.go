@@ -25,26 +25,27 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	text := parseText(v)
 	vision := clip.ParseSigLIP(v.Object("vision_config", true))
+	picture, pictureKey := token(v, "image_token_index", "image_token_id", 151646)
+	video, videoKey := token(v, "video_token_index", "video_token_id", 151647)
 	c := &Config{
 		Config: &llava.Config{
 			Vision: vision, Text: text.Config, EOS: text.EOS,
-			ImageToken: token(v, "image_token_index", "image_token_id", 151646),
-			Features:   llava.Features(v, vision.Layers, -1),
-			Act:        v.String("projector_hidden_act", "gelu", "gelu"),
-			Bias:       v.Bool("multimodal_projector_bias", true),
-			VideoToken: token(v, "video_token_index", "video_token_id", 151647),
+			ImageToken: picture, VideoToken: video,
+			Features: llava.Features(v, vision.Layers, -1),
+			Act:      v.String("projector_hidden_act", "gelu", "gelu"),
+			Bias:     v.Bool("multimodal_projector_bias", true),
 		},
 		Most: most(v),
 	}
 	c.ReadTiles(v, canvases(vision.ImageSide), "full")
-	if c.ImageToken == c.VideoToken && c.ImageToken >= 0 {
-		v.Fail("video_token_index", "got %d, want another id than image_token_index", c.VideoToken)
+	if int(picture) >= c.Text.Vocab {
+		v.Fail(pictureKey, "got %d, want an id below vocab_size %d", picture, c.Text.Vocab)
 	}
-	for _, t := range []int32{c.ImageToken, c.VideoToken} {
-		if int(t) >= c.Text.Vocab {
-			v.Fail("image_token_index", "got %d (or video_token_index), want an id below "+
-				"vocab_size %d", t, c.Text.Vocab)
-		}
+	if video == picture && picture >= 0 {
+		v.Fail(videoKey, "got %d, want another id than %s", video, pictureKey)
+	}
+	if int(video) >= c.Text.Vocab { // as in small models, which keep transformers' default
+		c.VideoToken = -1
 	}
 	return c, v.Err()
 }
@@ -60,13 +61,13 @@ func parseText(v *model.Values) qwen2.Config {
 	return c
 }
 
-// token reads the id of a picture's or a video's place under either name; below 0, no token of the
-// vocabulary stands for one.
-func token(v *model.Values, key, other string, def int) int32 {
+// token reads the id of a picture's or a video's place under either name, and returns the name;
+// below 0, no token of the vocabulary stands for one.
+func token(v *model.Values, key, other string, def int) (id int32, name string) {
 	if !v.Has(key) && v.Has(other) {
 		key = other
 	}
-	return int32(v.Int(key, def, -1<<30, 1<<30))
+	return int32(v.Int(key, def, -1<<30, 1<<30)), key
 }
 
 // most reads N of vision_aspect_ratio, "anyres_max_N".

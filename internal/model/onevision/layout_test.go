@@ -88,7 +88,8 @@ func TestConfigRefused(t *testing.T) {
 		{`"full"`, `"default"`, "vision_feature_select_strategy"},
 		{`"vision_feature_layer": -1`, `"vision_feature_layer": 27`, "vision_feature_layer"},
 		{`151647`, `151646`, "video_token_index"},
-		{`151647`, `152000`, "image_token_index"},
+		{`151646`, `152000`, `"image_token_index": got 152000`},
+		{`"image_token_index": 151646`, `"image_token_id": 152000`, `"image_token_id": got 152000`},
 		{`"vocab_size"`, `"use_sliding_window": true, "vocab_size"`, "use_sliding_window"},
 		{`"siglip_vision_model"`, `"clip_vision_model"`, "model_type"},
 		{`"patch_size": 14`, `"patch_size": 385`, "patch_size"},
@@ -107,6 +108,19 @@ func TestConfigRefused(t *testing.T) {
 	if !c.Text.Tied || c.Text.Eps != 1e-6 || c.Most != 9 || len(c.Canvases) != 36 ||
 		c.Vision.Grid() != 27 || c.Features[0] != 26 {
 		t.Errorf("the published config: %+v", c)
+	}
+}
+
+// Ensure that a model whose vocabulary lacks a video's token, also by default, takes no videos, as
+// transformers runs it with text and pictures.
+func TestNoVideoToken(t *testing.T) {
+	for _, video := range []string{`151647`, `152000`, `null`} {
+		data := strings.NewReplacer(`: 151647`, `: `+video, `: 151646`, `: 90`,
+			`: 152000`, `: 151647`).Replace(string(shape05b))
+		c, err := ParseConfig([]byte(data))
+		if err != nil || c.VideoToken != -1 || c.ImageToken != 90 || c.Text.Vocab != 151647 {
+			t.Errorf("%s: %+v, %v, want no videos", video, c, err)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func TestConfigVideo(t *testing.T) {
 		`"video_token_id": 337`:   {`"video_token_id": 337`, 337, ""},
 		`"video_token_id": 337,`:  {``, -1, ""},
 		`"video_token_id": 337 `:  {`"video_token_id": 336`, 0, `"video_token_id": got 336`},
-		`"video_token_id": 337  `: {`"video_token_id": 340`, 0, `"video_token_id": got 340`},
+		`"video_token_id": 337  `: {`"video_token_id": 340`, -1, ""},
 		`"tokens_per_second": 2`:  {`"tokens_per_second": 0`, 0, "tokens_per_second"},
 	} {
 		from = strings.TrimSpace(from)

@@ -37,6 +37,12 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want a tied head", tied, c, err)
 		}
 	}
+	// a small vocabulary lacks the default video_token_id
+	c, err = ParseConfig([]byte(strings.Replace(least, `{"text_config":{`,
+		`{"image_token_id":90,"text_config":{"vocab_size":100,`, 1)))
+	if err != nil || c.Tokens.Video != -1 || c.Tokens.Image != 90 {
+		t.Errorf("%+v, %v, want no videos", c, err)
+	}
 	// no rows of middle blocks, and another rotation of the tower
 	c, err = ParseConfig([]byte(strings.Replace(least, `"vision_config":{`, `"vision_config":{`+
 		`"deepstack_visual_indexes":[],"rope_parameters":{"rope_type":"axial","rope_theta":500}`,
