@@ -216,6 +216,42 @@ func TestTinyJPEG(t *testing.T) {
 	}
 }
 
+// Ensure that a large JPEG of many scans is refused before it is decoded, and that a small one is
+// decoded.
+func TestJPEGScans(t *testing.T) {
+	for _, c := range []struct {
+		side, scans int
+		want        string
+	}{
+		{8000, 100, "JPEG variant is not supported: got 101 scans of 8000x8000 pixels, want at most 100"},
+		{64, 1000, ""},
+	} {
+		segment := func(marker byte, body ...byte) []byte {
+			return append([]byte{0xff, marker, 0, byte(len(body) + 2)}, body...)
+		}
+		// a progressive grey picture, whose blocks are one bit of DC each
+		hi, lo, blocks := byte(c.side>>8), byte(c.side), c.side*c.side/64
+		table := append([]byte{0, 1}, make([]byte, 15)...) // one code, of one bit
+		data := slices.Concat([]byte{0xff, 0xd8},
+			segment(0xdb, append([]byte{0}, bytes.Repeat([]byte{1}, 64)...)...),
+			segment(0xc2, 8, hi, lo, hi, lo, 1, 1, 0x11, 0), segment(0xc4, append(table, 0)...),
+			segment(0xda, 1, 1, 0, 0, 0, 0), make([]byte, (blocks+7)/8))
+		table[0] = 0x10
+		data = append(data, segment(0xc4, append(table, 0xe0)...)...)
+		// scans of AC that leave runs of 1<<14 blocks out, in 15 bits
+		run := make([]byte, (blocks>>14+1)*15/8+1)
+		for range c.scans {
+			data = append(append(data, segment(0xda, 1, 1, 0, 1, 63, 0)...), run...)
+		}
+		p, err := Decode(append(data, 0xff, 0xd9), "x", DefaultDecodeOptions())
+		if c.want == "" && (err != nil || p.Width != c.side || p.Pix[0] != 128) {
+			t.Errorf("%d scans: %v", c.scans, err)
+		} else if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%d scans: got %v, want %q", c.scans, err, c.want)
+		}
+	}
+}
+
 // Ensure variants that are not read are named.
 func TestUnsupportedVariants(t *testing.T) {
 	patch := func(name string, find string, at int, value byte) []byte {

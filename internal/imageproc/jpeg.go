@@ -8,7 +8,7 @@ import (
 	"image/jpeg"
 )
 
-// jpegHeader is what precedes the entropy-coded data.
+// jpegHeader is what the markers tell.
 type jpegHeader struct {
 	width, height int64
 	blocks        int64 // 8×8 blocks of all components
@@ -17,16 +17,19 @@ type jpegHeader struct {
 	components    int
 	adobe         bool
 	exif          []byte
+	scans         int64
 }
 
-// parseJPEG walks the markers up to the first scan.
+// parseJPEG walks the markers to the end of the picture. What describes it precedes its scans.
 func parseJPEG(data []byte) (jpegHeader, error) {
 	var h jpegHeader
 	at := 2
 	for {
-		for at < len(data) && data[at] != 0xff { // stray bytes between segments
-			at++
+		next := bytes.IndexByte(data[at:], 0xff) // after stray bytes, or a scan's data
+		if next < 0 {
+			break
 		}
+		at += next
 		for at < len(data) && data[at] == 0xff { // fill bytes
 			at++
 		}
@@ -38,7 +41,7 @@ func parseJPEG(data []byte) (jpegHeader, error) {
 		if marker == 0 || marker == 1 || marker >= 0xd0 && marker <= 0xd8 {
 			continue
 		}
-		if marker == 0xda || marker == 0xd9 || at+2 > len(data) {
+		if marker == 0xd9 || at+2 > len(data) {
 			break
 		}
 		n := int(data[at])<<8 | int(data[at+1])
@@ -48,6 +51,9 @@ func parseJPEG(data []byte) (jpegHeader, error) {
 		body := data[at+2 : at+n]
 		at += n
 		switch {
+		case marker == 0xda:
+			h.scans++
+		case h.scans > 0:
 		case marker == 0xe1 && h.exif == nil && bytes.HasPrefix(body, []byte("Exif\x00\x00")):
 			h.exif = body
 		case marker == 0xee && bytes.HasPrefix(body, []byte("Adobe")):
@@ -106,6 +112,13 @@ func jpegSize(data []byte) (w, h int64, err error) {
 	return head.width, head.height, err
 }
 
+// A picture may have maxScans scans, as in libjpeg's cjpeg (usual are 10), or more if it is so
+// small that they visit maxVisits blocks in all. A scan may be a few bytes, but visits each block.
+const (
+	maxScans  = 100
+	maxVisits = 1 << 26
+)
+
 func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
 	head, err := parseJPEG(data)
 	if err != nil {
@@ -118,6 +131,10 @@ func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	if head.blocks/8 > int64(len(data)) {
 		return nil, 0, 0, 0, fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels", errTruncated,
 			len(data), head.width, head.height)
+	}
+	if head.scans > maxScans && head.scans*head.blocks > maxVisits {
+		return nil, 0, 0, 0, unsupported(fmt.Sprintf("got %d scans of %dx%d pixels, want at most "+
+			"%d", head.scans, head.width, head.height, maxScans))
 	}
 	img, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil {
