@@ -271,6 +271,7 @@ func TestUnsupportedVariants(t *testing.T) {
 	}{
 		{patch("jpg_420.jpg", "\xff\xc0", 1, 0xc9), "JPEG variant is not supported: arithmetic coding"},
 		{patch("jpg_420.jpg", "\xff\xc0", 4, 12), "JPEG variant is not supported: 12 bits"},
+		{patch("../variants/jpeg_restarts.jpg", "\xff\xd8", 0, 0xff), "JPEG variant is not supported: restart markers"},
 		{patch("bmp_pal8.bmp", "BM", 30, 4), "BMP variant is not supported: compression 4 JPEG"},
 		{patch("tiff_rgb_raw.tif", compression, 8, 6), "TIFF variant is not supported: old JPEG compression"},
 		{patch("tiff_rgb_raw.tif", compression, 8, 2), "TIFF variant is not supported: CCITT run-length compression"},

@@ -18,12 +18,14 @@ type jpegHeader struct {
 	adobe         bool
 	exif          []byte
 	scans         int64
+	large         []byte // ids of components with several blocks in an MCU
+	restarts      bool   // within a scan of one large component
 }
 
 // parseJPEG walks the markers to the end of the picture. What describes it precedes its scans.
 func parseJPEG(data []byte) (jpegHeader, error) {
 	var h jpegHeader
-	at := 2
+	at, alone := 2, false // alone: in a scan of one large component
 	for {
 		next := bytes.IndexByte(data[at:], 0xff) // after stray bytes, or a scan's data
 		if next < 0 {
@@ -38,6 +40,7 @@ func parseJPEG(data []byte) (jpegHeader, error) {
 		}
 		marker := data[at]
 		at++
+		h.restarts = h.restarts || alone && marker >= 0xd0 && marker <= 0xd7
 		if marker == 0 || marker == 1 || marker >= 0xd0 && marker <= 0xd8 {
 			continue
 		}
@@ -53,6 +56,7 @@ func parseJPEG(data []byte) (jpegHeader, error) {
 		switch {
 		case marker == 0xda:
 			h.scans++
+			alone = len(body) > 1 && body[0] == 1 && bytes.IndexByte(h.large, body[1]) >= 0
 		case h.scans > 0:
 		case marker == 0xe1 && h.exif == nil && bytes.HasPrefix(body, []byte("Exif\x00\x00")):
 			h.exif = body
@@ -85,6 +89,9 @@ func (h *jpegHeader) frame(marker byte, b []byte) error {
 	}
 	for i := range h.components {
 		f := b[6+3*i+1]
+		if h.components > 1 && f>>4*(f&15) > 1 {
+			h.large = append(h.large, b[6+3*i])
+		}
 		h.blocks += (h.width*int64(f>>4)/hmax + 7) / 8 * ((h.height*int64(f&15)/vmax + 7) / 8)
 	}
 	return nil
@@ -137,6 +144,10 @@ func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 			"%d", head.scans, head.width, head.height, maxScans))
 	}
 	img, err := jpeg.Decode(bytes.NewReader(data))
+	if err != nil && head.restarts { // image/jpeg counts several blocks as one
+		err = unsupported("restart markers in a scan of luma alone, next to smaller chroma; save " +
+			"it without restart markers")
+	}
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
