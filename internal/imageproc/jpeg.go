@@ -15,7 +15,7 @@ type jpegHeader struct {
 	sof           byte  // second byte of the frame marker
 	precision     int
 	components    int
-	adobe         bool
+	adobe         []int // where Adobe markers say the colour transform of the components
 	exif          []byte
 	scans         int64
 	large         []byte // ids of components with several blocks in an MCU
@@ -57,11 +57,11 @@ func parseJPEG(data []byte) (jpegHeader, error) {
 		case marker == 0xda:
 			h.scans++
 			alone = len(body) > 1 && body[0] == 1 && bytes.IndexByte(h.large, body[1]) >= 0
+		case marker == 0xee && len(body) >= 12 && bytes.HasPrefix(body, []byte("Adobe")):
+			h.adobe = append(h.adobe, at-len(body)+11)
 		case h.scans > 0:
 		case marker == 0xe1 && h.exif == nil && bytes.HasPrefix(body, []byte("Exif\x00\x00")):
 			h.exif = body
-		case marker == 0xee && bytes.HasPrefix(body, []byte("Adobe")):
-			h.adobe = true
 		case marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 &&
 			marker != 0xcc && h.sof == 0:
 			if err := h.frame(marker, body); err != nil {
@@ -108,7 +108,7 @@ func (h *jpegHeader) variant() string {
 		return fmt.Sprintf("%d bits a sample", h.precision)
 	case h.components != 1 && h.components != 3 && h.components != 4:
 		return fmt.Sprintf("%d components", h.components)
-	case h.components == 4 && !h.adobe:
+	case h.components == 4 && h.adobe == nil:
 		return "4 components without an Adobe marker, so whether they are inverted is unknown"
 	}
 	return ""
@@ -143,6 +143,13 @@ func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 		return nil, 0, 0, 0, unsupported(fmt.Sprintf("got %d scans of %dx%d pixels, want at most "+
 			"%d", head.scans, head.width, head.height, maxScans))
 	}
+	inks := head.components == 4 && data[head.adobe[len(head.adobe)-1]] != 0 // YCCK
+	if inks {
+		data = bytes.Clone(data)
+		for _, i := range head.adobe {
+			data[i] = 0
+		}
+	}
 	img, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil && head.restarts { // image/jpeg counts several blocks as one
 		err = unsupported("restart markers in a scan of luma alone, next to smaller chroma; save " +
@@ -156,10 +163,37 @@ func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 		orientation = exifOrientation(head.exif)
 	}
 	b := img.Bounds()
+	if m, ok := img.(*image.CMYK); ok && inks {
+		fromYCCK(m, len(head.large) > 0)
+	}
 	if m, ok := img.(*image.YCbCr); ok {
 		pix = jpegRGB(m)
 	} else if pix, err = toRGB(img, o.Alpha); err != nil {
 		return nil, 0, 0, 0, err
 	}
 	return pix, b.Dx(), b.Dy(), orientation, nil
+}
+
+// fromYCCK makes CMYK of m, which has the planes of a YCCK picture, each 255 less the value: its
+// chroma is repeated if it is halved in both directions, and the others are full.
+func fromYCCK(m *image.CMYK, halved bool) {
+	step, ratio := 1, image.YCbCrSubsampleRatio444
+	if halved {
+		step, ratio = 2, image.YCbCrSubsampleRatio420
+	}
+	p := image.NewYCbCr(m.Rect, ratio)
+	for y := range m.Rect.Dy() {
+		for x := range m.Rect.Dx() {
+			from := m.Pix[m.PixOffset(x, y):][:3]
+			p.Y[p.YOffset(x, y)] = 255 - from[0]
+			if x%step == 0 && y%step == 0 {
+				i := p.COffset(x, y)
+				p.Cb[i], p.Cr[i] = 255-from[1], 255-from[2]
+			}
+		}
+	}
+	rgb := jpegRGB(p) // cyan, magenta and yellow, which Adobe inverts
+	for i := 0; i < len(m.Pix); i += 4 {
+		copy(m.Pix[i:i+3], rgb[i/4*3:])
+	}
 }
