@@ -35,7 +35,7 @@ type node struct {
 
 // properties are the properties of an object, in order.
 type properties struct {
-	names  *names
+	names  *names  // once pruned, those after the values are forbidden
 	values []*node // by name
 	must   []bool  // by name: the property is required
 	// until holds, for each number of finished properties, the first required property that is not

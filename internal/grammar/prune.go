@@ -47,15 +47,19 @@ func (n *node) shorten() {
 	}
 }
 
-// keepPossible removes the properties that have no value or cannot be written.
+// keepPossible removes the properties that have no value or cannot be written. Where other names
+// are allowed, theirs stay at the end of the list, without a value: they are no names of extra.
 func (c *compiler) keepPossible(p *properties) error {
-	var kept []string
+	var kept, forbidden []string
 	var values []*node
 	var must []bool
 	for i, name := range p.names.list {
-		if p.possible(i) {
+		switch {
+		case p.possible(i):
 			kept, values, must = append(kept, name), append(values, p.values[i]),
 				append(must, p.must[i])
+		case p.extra != nil:
+			forbidden = append(forbidden, name)
 		}
 	}
 	if len(kept) == len(p.values) {
@@ -63,7 +67,7 @@ func (c *compiler) keepPossible(p *properties) error {
 	}
 	p.values, p.must = values, must
 	var err error
-	p.names, err = c.intern(kept)
+	p.names, err = c.intern(append(kept, forbidden...))
 	return err
 }
 
