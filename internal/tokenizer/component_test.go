@@ -289,3 +289,23 @@ func TestNormalForms(t *testing.T) {
 		t.Errorf("100 marks: got %+q, want %+q", p.text, want)
 	}
 }
+
+// Ensure that the normal forms leave characters of later versions of Unicode as the reference does.
+func TestNormalFormsOfNewCharacters(t *testing.T) {
+	for _, c := range []struct{ form, text, want string }{
+		{"NFC", "a\u0eba\u0323", "a\u0eba\u0323"},
+		{"NFC", "e\u0301\u1df6\u0323", "é\u1df6\u0323"},
+		{"NFC", "\u0334\u0898\u0301\u0323", "\u0334\u0898\u0323\u0301"},
+		{"NFC", "\U00011935\U00011930", "\U00011935\U00011930"},
+		{"NFD", "\U00011938", "\U00011938"},
+		{"NFD", "é\U00010efd\u0323", "e\u0301\U00010efd\u0323"},
+		{"NFKC", "\u32ffﬁ", "\u32fffi"},
+		{"NFKD", "\U0001e030\U0001fbf0\U0001d7f2", "\U0001e030\U0001fbf06"},
+	} {
+		tok := mustBuild(t, map[string]string{"normalizer": `{"type":"` + c.form + `"}`})
+		p := piece{text: c.text, id: noToken}
+		if err := tok.normalize(&p); err != nil || p.text != c.want {
+			t.Errorf("%s of %+q: got %+q, %v, want %+q", c.form, c.text, p.text, err, c.want)
+		}
+	}
+}

@@ -23,8 +23,9 @@ type decomposed struct {
 	change int
 }
 
-// normalForm is one of the four Unicode normalisation forms (UAX #15). Package norm inserts U+034F
-// into long runs of marks and keeps no alignment, so only its character data is used.
+// normalForm is one of the four normalisation forms (UAX #15) of Unicode 9, as in the reference.
+// Package norm inserts U+034F into long runs of marks and keeps no alignment, so only its character
+// data is used.
 type normalForm struct {
 	quick   norm.Form // the form itself, to detect text that is already normal
 	data    norm.Form // NFD or NFKD, for decompositions and combining classes
@@ -49,8 +50,7 @@ func (f normalForm) decompose(s string) []decomposed {
 	add := func(r rune, change int) {
 		ccc := uint8(0)
 		if r >= 0x300 {
-			var utf [utf8.UTFMax]byte
-			ccc = f.data.Properties(utf[:utf8.EncodeRune(utf[:], r)]).CCC()
+			ccc = f.properties(r).CCC()
 		}
 		if ccc == 0 {
 			sortMarks(out[marks:])
@@ -58,7 +58,7 @@ func (f normalForm) decompose(s string) []decomposed {
 		}
 		out = append(out, decomposed{r, ccc, change})
 	}
-	for i, r := range s {
+	for _, r := range s {
 		if r < utf8.RuneSelf {
 			add(r, 0)
 			continue
@@ -71,7 +71,7 @@ func (f normalForm) decompose(s string) []decomposed {
 			}
 			continue
 		}
-		d := f.data.PropertiesString(s[i:]).Decomposition()
+		d := f.properties(r).Decomposition()
 		if d == nil {
 			add(r, 0)
 			continue
@@ -84,6 +84,15 @@ func (f normalForm) decompose(s string) []decomposed {
 	}
 	sortMarks(out[min(marks, len(out)):])
 	return out
+}
+
+// properties returns the data of a character.
+func (f normalForm) properties(r rune) norm.Properties {
+	if unicode.Is(newForms, r) {
+		return norm.Properties{}
+	}
+	var utf [utf8.UTFMax]byte
+	return f.data.Properties(utf[:utf8.EncodeRune(utf[:], r)])
 }
 
 func sortMarks(m []decomposed) {
@@ -135,7 +144,7 @@ func composePair(a, b rune) (rune, bool) {
 	var dst [3 * utf8.UTFMax]byte
 	c := norm.NFC.Append(dst[:0], buf[:m]...)
 	r, size := utf8.DecodeRune(c)
-	return r, size == len(c)
+	return r, size == len(c) && !unicode.Is(newForms, r)
 }
 
 // transform replaces the text by chars and adjusts the alignment by their changes.
