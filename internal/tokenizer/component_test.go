@@ -64,6 +64,7 @@ func TestPreTokenizers(t *testing.T) {
 		{`{"type":"Digits","individual_digits":true}`, "a12²", "a|1|2|²"},
 		{`{"type":"Punctuation"}`, "Hey, you!?", "Hey|,| you|!|?"},
 		{`{"type":"Whitespace"}`, "Hey man!? x_1", "Hey|man|!?|x_1"},
+		{`{"type":"Whitespace"}`, "a\U0002ebf0\U00010d40 \u0897-\U00010d8e", "a\U0002ebf0\U00010d40|\u0897|-\U00010d8e"},
 		{`{"type":"WhitespaceSplit"}`, " Hey  man! ", "Hey|man!"},
 		{`{"type":"BertPreTokenizer"}`, "Hey man!", "Hey|man|!"},
 		{`{"type":"CharDelimiterSplit","delimiter":"="}`, "a=b==c", "a|b|c"},
@@ -306,6 +307,20 @@ func TestNormalFormsOfNewCharacters(t *testing.T) {
 		p := piece{text: c.text, id: noToken}
 		if err := tok.normalize(&p); err != nil || p.text != c.want {
 			t.Errorf("%s of %+q: got %+q, %v, want %+q", c.form, c.text, p.text, err, c.want)
+		}
+	}
+}
+
+// Ensure that characters of later versions of Unicode get the ids of the reference.
+func TestNewCharacters(t *testing.T) {
+	tok := load(t, "qwen2")
+	for text, want := range map[string][]int32{
+		"\U0002ebf0's":          {172, 106, 107, 108, 673},
+		"\u1c89's \U000116d0's": {157, 110, 231, 673, 220, 172, 239, 249, 238, 673},
+		"a\u0eba\u0323":         {64, 156, 118, 118, 136, 96},
+	} {
+		if got := encode(t, tok, text, EncodeOptions{}).IDs; !slices.Equal(got, want) {
+			t.Errorf("%+q: got %v, want %v", text, got, want)
 		}
 	}
 }

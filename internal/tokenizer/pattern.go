@@ -211,9 +211,9 @@ func classAt(s string, i int) (class, int) {
 	}
 	r, n := utf8.DecodeRuneInString(s[i:])
 	switch {
-	case unicode.IsLetter(r):
+	case isLetter(r):
 		return letter, i + n
-	case unicode.IsNumber(r):
+	case isNumber(r):
 		return number, i + n
 	case unicode.IsSpace(r):
 		return space, i + n

@@ -137,7 +137,7 @@ func appendPreTokenizer(c *component, dst []preTokenizer) ([]preTokenizer, error
 		if f.Individual {
 			b = isolated
 		}
-		return append(dst, splitter(each(unicode.IsNumber), false, b)), nil
+		return append(dst, splitter(each(isNumber), false, b)), nil
 	case "Punctuation":
 		f := struct{ Behavior string }{"Isolated"}
 		if err := c.decode(&f); err != nil {

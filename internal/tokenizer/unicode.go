@@ -175,9 +175,14 @@ func isWord(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == '_' || r >= '0' && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'z'
 	}
-	return r == 0x200c || r == 0x200d || unicode.IsLetter(r) || unicode.IsMark(r) ||
-		unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic)
+	return r == 0x200c || r == 0x200d || isLetter(r) || unicode.IsMark(r) ||
+		unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, newNumbers,
+			newMarks)
 }
+
+func isLetter(r rune) bool { return unicode.IsLetter(r) || unicode.Is(newLetters, r) }
+
+func isNumber(r rune) bool { return unicode.IsNumber(r) || unicode.Is(newNumbers, r) }
 
 // isPunct reports whether r is punctuation in the published tokenizers: ASCII symbols and category
 // P.
