@@ -109,38 +109,17 @@ func compileRegexp(pattern string) (finder, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("%d bytes long, limit is %d", len(pattern), maxPattern)
 	}
-	if err := checkClasses(pattern); err != nil {
+	translated, err := translate(pattern)
+	if err != nil {
 		return nil, err
 	}
 	// The published patterns are written for a syntax in which ^ and $ match at every line.
-	re, err := regexp2.Compile(pattern, regexp2.Multiline)
+	re, err := regexp2.Compile(translated, regexp2.Multiline)
 	if err != nil {
 		return nil, err
 	}
 	re.MatchTimeout = matchTime
 	return func(s string, dst [][2]int) ([][2]int, error) { return findRegexp(re, s, dst) }, nil
-}
-
-// checkClasses returns an error for syntax that the reference and this engine interpret differently
-// without an error: classes inside classes, with their set operations, and [:alpha:].
-func checkClasses(pattern string) error {
-	inside := false
-	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; {
-		case c == '\\':
-			i++
-		case !inside && c == '[':
-			inside = true
-			if strings.HasPrefix(pattern[i+1:], "^") {
-				i++
-			}
-		case inside && c == ']':
-			inside = false
-		case inside && (c == '[' || strings.HasPrefix(pattern[i:], "&&")):
-			return fmt.Errorf("nested character class at byte %d is not supported", i)
-		}
-	}
-	return nil
 }
 
 // findRegexp appends the matches of re. An empty match directly after another match is skipped.
