@@ -53,8 +53,8 @@ func (v *value) describe() string {
 	return text
 }
 
-// identify gives v and all values in it their numbers. Values are equal as JSON Schema defines it:
-// numbers by value, objects in any order.
+// identify gives v and all values in it their ids, and numbers their shortest text. Values are
+// equal as JSON Schema defines it: numbers by value, objects in any order.
 func (p *parser) identify(v *value) {
 	for _, e := range v.elems {
 		p.identify(e)
@@ -62,6 +62,7 @@ func (p *parser) identify(v *value) {
 	key := []byte{byte(v.kind)}
 	switch v.kind {
 	case typeNumber:
+		v.text = shortest(v.text)
 		key = append(key, canonical(v.text)...)
 	case typeArray:
 		for _, e := range v.elems {
@@ -100,6 +101,18 @@ func canonical(number string) string {
 		return "0" // -0 too
 	}
 	return strconv.FormatFloat(f, 'g', -1, 64)
+}
+
+// shortest returns a number without exponent and needless zeros, unless it is shorter as written.
+func shortest(number string) string {
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.Abs(f) >= 1<<53 {
+		return number
+	}
+	if text := strconv.FormatFloat(f+0, 'f', -1, 64); len(text) <= len(number) {
+		return text // of -0 it is 0
+	}
+	return number
 }
 
 // whole reports whether a number is an integer as JSON Schema defines it.
