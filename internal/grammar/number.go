@@ -180,10 +180,15 @@ func (k *keyword) multiple() error {
 	return nil
 }
 
+// openDigits limits the digits of a number with a fraction if a bound itself is not allowed: with
+// more of them it may round to the bound in float64.
+const openDigits = 15
+
 // numeral is the automaton of numbers with bounds, at most 17 digits, no exponent.
 type numeral struct {
 	numbers
 	whole  bool // no fraction
+	digits int8 // at most, with a fraction
 	ids    map[numeralState]int32
 	states []numeralState
 }
@@ -203,7 +208,11 @@ type numeralState struct {
 const numeralChars = "-.0123456789"
 
 func newNumeral(n numbers, whole bool) *numeral {
-	m := &numeral{numbers: n, whole: whole || n.of != 0, ids: map[numeralState]int32{}}
+	m := &numeral{numbers: n, whole: whole || n.of != 0, digits: maxDigits,
+		ids: map[numeralState]int32{}}
+	if n.lo != nil && n.lo.open || n.hi != nil && n.hi.open {
+		m.digits = openDigits
+	}
 	m.state(numeralState{})
 	return m
 }
@@ -247,13 +256,14 @@ func (m *numeral) step(state int32, c rune) (int32, error) {
 		s.phase, s.neg = afterMinus, true
 		return m.state(s), nil
 	case c == '.':
-		if s.phase != inWhole && s.phase != afterZero || m.whole || s.digits == maxDigits {
+		if s.phase != inWhole && s.phase != afterZero || m.whole || s.digits >= m.digits {
 			return -1, nil
 		}
 		s.lo, s.hi = m.compared(&s)
 		s.phase = afterPoint
 		return m.state(s), nil
-	case !digit || s.digits == maxDigits || s.phase == afterZero:
+	case !digit || s.digits == maxDigits || s.phase == afterZero,
+		s.phase >= afterPoint && s.digits >= m.digits:
 		return -1, nil
 	}
 	lo, hi, possible := m.magnitude(s.neg)
