@@ -3,10 +3,13 @@ package grammar
 import (
 	"encoding/binary"
 	"fmt"
+	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
 // pattern is a regular expression that a string must contain, as JSON Schema searches it, or must
@@ -23,8 +26,8 @@ const (
 	maxSize    = 20_000  // instructions of one, with its repetitions written out
 )
 
-// patterns reads a keyword's regular expression: RE2 syntax, after any number of lookaheads at its
-// beginning, as Zod writes them: ^(?!\.)(?!.*\.\.)…
+// patterns reads a keyword's regular expression: RE2 syntax and \uXXXX, after any number of
+// lookaheads at its beginning, as Zod writes them: ^(?!\.)(?!.*\.\.)…
 func (k *keyword) patterns() ([]pattern, error) {
 	if k.v.kind != typeString {
 		return nil, k.bad("a regular expression")
@@ -36,7 +39,7 @@ func (k *keyword) patterns() ([]pattern, error) {
 	if k.p.classes > maxClasses {
 		return nil, k.bad(fmt.Sprintf("at most %d times \\p in all patterns", maxClasses))
 	}
-	list := lookaheads(k.v.text)
+	list := lookaheads(hexadecimal(k.v.text))
 	for _, p := range list {
 		re, err := syntax.Parse(p.text, syntax.Perl)
 		if err != nil {
@@ -49,6 +52,26 @@ func (k *keyword) patterns() ([]pattern, error) {
 		}
 	}
 	return list, nil
+}
+
+// escapes finds ECMAScript's \uXXXX, also in pairs of surrogates, and any other escape.
+var escapes = regexp.MustCompile(`(?s)\\u[dD][89abAB][[:xdigit:]]{2}\\u[dD][c-fC-F][[:xdigit:]]{2}|` +
+	`\\u[[:xdigit:]]{4}|\\.`)
+
+// hexadecimal writes \uXXXX as RE2's \x{XXXX}.
+func hexadecimal(text string) string {
+	return escapes.ReplaceAllStringFunc(text, func(escape string) string {
+		if len(escape) < len(`\uXXXX`) {
+			return escape
+		}
+		code, _ := strconv.ParseUint(escape[2:6], 16, 16)
+		r := rune(code)
+		if len(escape) > len(`\uXXXX`) {
+			low, _ := strconv.ParseUint(escape[8:], 16, 16)
+			r = utf16.DecodeRune(r, rune(low))
+		}
+		return fmt.Sprintf(`\x{%x}`, r)
+	})
 }
 
 // lookaheads splits ^(?=A)(?!B)C into ^(?:A), not ^(?:B), and ^C.
