@@ -21,6 +21,7 @@ func FuzzSchema(f *testing.F) {
 		`{"prefixItems":[{"type":"null"}],"items":{"minimum":0},"minItems":0,"maxItems":3}`,
 		`{"oneOf":[{"type":"object","properties":{"k":{"const":1}}},{"type":"null"}],"discriminator":{"propertyName":"k"}}`,
 		`{"allOf":[{"propertyNames":{"enum":["a"]},"additionalProperties":{"minLength":1}}]}`,
+		`{"properties":{"a":{"$ref":"#"},"b":false},"additionalProperties":{"pattern":"\\u00e9"}}`,
 		`{"enum":[1,1.0,{"a":1,"b":[-0]},{"b":[0],"a":1}],"const":{"b":[0],"a":1}}`,
 	} {
 		f.Add([]byte(s), uint64(1))

@@ -228,9 +228,9 @@ func (k *keyword) propertyNames() error {
 }
 
 func (k *keyword) ref() error {
-	if k.v.kind != typeString || !strings.HasPrefix(k.v.text, "#/$defs/") &&
+	if k.v.kind != typeString || k.v.text != "#" && !strings.HasPrefix(k.v.text, "#/$defs/") &&
 		!strings.HasPrefix(k.v.text, "#/definitions/") {
-		return k.bad("#/$defs/NAME or #/definitions/NAME")
+		return k.bad("#, #/$defs/NAME or #/definitions/NAME")
 	}
 	k.s.refName = k.v.text
 	k.p.refs = append(k.p.refs, k.s)

@@ -205,11 +205,12 @@ func Parse(data []byte) (*Schema, error) {
 	if p.s.root, err = p.schema(v, root, 1); err != nil {
 		return nil, err
 	}
+	p.s.defs["#"] = p.s.root
 	for _, s := range p.refs {
 		if s.ref = p.s.defs[s.refName]; s.ref == nil {
 			return nil, &Error{Pointer: s.at.to("$ref").String(), Keyword: "$ref",
 				Problem: fmt.Sprintf(
-					"%q is not there, want #/$defs/NAME or #/definitions/NAME of this schema",
+					"%q is not there, want #, #/$defs/NAME or #/definitions/NAME of this schema",
 					s.refName)}
 		}
 	}
