@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -236,5 +237,28 @@ func restoreTrace(
 			t.Fatal(err)
 		}
 		return out
+	}
+}
+
+// Ensure that LLaVA with a SigLIP tower, whose patches all are visual tokens, and a rotation that
+// is stretched as Llama 3.1's, computes what transformers does, from the picture on
+// (tools/fixtures/siglip.py).
+func TestSigLIPTower(t *testing.T) {
+	const name = "llava-siglip-tiny"
+	e := open(t, filepath.Join("testdata", name), 2)
+	ref, err := golden.Read(filepath.Join("testdata", name, "one-image.ref"))
+	must(t, err)
+	checkStages(t, e, ref)
+
+	data, err := os.ReadFile(filepath.Join("testdata", name, "picture.png"))
+	must(t, err)
+	pic, err := imageproc.Decode(data, name, imageproc.DefaultDecodeOptions())
+	must(t, err)
+	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
+	must(t, err)
+	want, err := ref["pixel_values"].Float32s()
+	must(t, err)
+	if !slices.Equal(px.Data, want) {
+		t.Errorf("pixel values %v…, want %v…", px.Data[:6], want[:6])
 	}
 }

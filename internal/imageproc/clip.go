@@ -7,7 +7,8 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// CLIP is CLIPImageProcessor: resize, centre crop, rescale, normalise.
+// CLIP is CLIPImageProcessor: resize, centre crop, rescale, normalise. SiglipImageProcessor is the
+// same without a crop.
 //
 //	resize   shorter side to ShortestEdge, longer to int(edge·long/short);
 //	         or to exactly Height×Width
@@ -20,6 +21,7 @@ import (
 type CLIP struct {
 	Pad bool
 
+	name                  string
 	doResize              bool
 	edge                  int // shorter side, or 0 if height and width are used
 	height, width         int
@@ -30,8 +32,8 @@ type CLIP struct {
 	lut                   *lut
 }
 
-// Name returns "CLIPImageProcessor".
-func (c *CLIP) Name() string { return "CLIPImageProcessor" }
+// Name returns the class in transformers.
+func (c *CLIP) Name() string { return c.name }
 
 // PadSquare returns p with padding to a square before the crop, so that no edges are cut off.
 func PadSquare(p Processor) (Processor, error) {

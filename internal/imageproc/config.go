@@ -278,6 +278,7 @@ func (r *Settings) clip() *CLIP {
 		doCrop:   r.Bool("do_center_crop", true),
 		filter:   r.filter(Bicubic),
 		norm:     r.normalisation(CLIPMean, CLIPStd),
+		name:     "CLIPImageProcessor",
 	}
 	intKey := "shortest_edge"
 	if r.Bool("default_to_square", false) {
@@ -300,6 +301,23 @@ func (r *Settings) clip() *CLIP {
 		c.cropHeight, c.cropWidth = crop["shortest_edge"], crop["shortest_edge"]
 	case c.doCrop:
 		r.Fail("crop_size", "got %s, want height and width", describe(crop))
+	}
+	c.lut = newLUT(c.norm)
+	return c
+}
+
+// NewSigLIP makes a [CLIP] that resizes to a given height and width and crops nothing.
+func NewSigLIP(r *Settings) Processor {
+	half := [3]float64{0.5, 0.5, 0.5}
+	c := &CLIP{
+		doResize: r.Bool("do_resize", true), filter: r.filter(Bicubic),
+		norm: r.normalisation(half, half), name: "SiglipImageProcessor",
+	}
+	s := r.size("size", "square", size{"height": 224, "width": 224})
+	if r.is("size", s, maxSide, "height", "width") {
+		c.height, c.width = s["height"], s["width"]
+	} else {
+		r.Fail("size", "got %s, want height and width", describe(s))
 	}
 	c.lut = newLUT(c.norm)
 	return c

@@ -13,8 +13,8 @@ type Pos [3]float64
 // At returns the position p on every axis.
 func At(p float64) Pos { return Pos{p, p, p} }
 
-// RoPE rotates pairs (j, j + HeadDim/2) by the angle p·θ^(−2j/HeadDim): half-split rotation, as
-// LLaMA checkpoints in the Hugging Face layout need.
+// RoPE rotates pairs (j, j + HeadDim/2) by the angle p·θ^(−2j/HeadDim), or less if it is stretched:
+// half-split rotation, as LLaMA checkpoints in the Hugging Face layout need.
 type RoPE struct {
 	HeadDim int
 	Base    float64
@@ -40,6 +40,33 @@ func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 		}
 	}
 	return r
+}
+
+// Stretch slows a rotation for contexts that are longer than those of the training, as Llama 3.1
+// does: pairs whose wavelength is above Original/Low turn Factor times as slowly, those below
+// Original/High as before, and those between in part. Source: Hugging Face transformers 4.49
+// _compute_llama3_parameters.
+type Stretch struct {
+	Factor, Low, High, Original float64
+}
+
+// Uniform slows all pairs. Source: _compute_linear_scaling_rope_parameters.
+func Uniform(factor float64) Stretch {
+	return Stretch{Factor: factor, Low: math.Inf(1), High: math.Inf(1), Original: 1}
+}
+
+// Stretch changes r by s.
+func (r *RoPE) Stretch(s Stretch) {
+	for j, f := range r.inv {
+		wave := 2 * math.Pi / f
+		switch {
+		case wave > s.Original/s.Low:
+			r.inv[j] = f / s.Factor
+		case wave >= s.Original/s.High:
+			smooth := (s.Original/wave - s.Low) / (s.High - s.Low)
+			r.inv[j] = (1-smooth)*f/s.Factor + smooth*f
+		}
+	}
 }
 
 // NewInterleavedRoPE returns the rotation for heads of headDim whose pairs follow the axes in turn:

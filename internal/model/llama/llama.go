@@ -32,10 +32,11 @@ type Config struct {
 	Eps, Theta float64
 	// numbers of rotary pairs that follow time, height, width in turn; nil: one axis
 	Sections    []int
-	Interleaved bool // the axes of Sections alternate from pair to pair
-	Bias        bool // on q, k and v
-	HeadNorm    bool // RMS norm of each head of q and k, before the rotation
-	Deep        int  // first layers after which pictures have rows to add
+	Stretch     nn.Stretch // of the rotation; Factor 0: none
+	Interleaved bool       // the axes of Sections alternate from pair to pair
+	Bias        bool       // on q, k and v
+	HeadNorm    bool       // RMS norm of each head of q and k, before the rotation
+	Deep        int        // first layers after which pictures have rows to add
 	Tied        bool
 }
 
@@ -82,15 +83,7 @@ func ParseConfig(v *model.Values) Config {
 		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
 			c.KVHeads, c.Heads)
 	}
-	if v.Has("rope_scaling") {
-		v.Fail("rope_scaling", "got %s, which is not supported, want null", v.Raw("rope_scaling"))
-	}
-	if v.Has("rope_parameters") {
-		p := v.Object("rope_parameters", true)
-		c.Theta = p.Float("rope_theta", c.Theta)
-		p.String("rope_type", "default", "default")
-		p.String("type", "default", "default")
-	}
+	c.rotation(v)
 	v.String("hidden_act", "silu", "silu")
 	v.Unsupported(map[string]string{
 		"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1",
@@ -99,6 +92,32 @@ func ParseConfig(v *model.Values) Config {
 		v.Unsupported(map[string]string{"sliding_window": "null"})
 	}
 	return c
+}
+
+// rotation reads the base of the rotation and how it is stretched.
+func (c *Config) rotation(v *model.Values) {
+	p, _ := v.Rotation()
+	c.Theta = p.Float("rope_theta", c.Theta)
+	number := func(key string) float64 {
+		if !p.Has(key) {
+			p.Fail(key, "missing, want a number above 0")
+		}
+		return p.Float(key, 1)
+	}
+	kinds := []string{"default", "linear", "llama3"}
+	switch p.String("rope_type", p.String("type", "default", kinds...), kinds...) {
+	case "linear":
+		c.Stretch = nn.Uniform(number("factor"))
+	case "llama3":
+		c.Stretch = nn.Stretch{
+			Factor: number("factor"), Low: number("low_freq_factor"),
+			High: number("high_freq_factor"), Original: number("original_max_position_embeddings"),
+		}
+		if p.Has("high_freq_factor") && c.Stretch.High <= c.Stretch.Low {
+			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
+				c.Stretch.High, c.Stretch.Low)
+		}
+	}
 }
 
 // Tower returns the sizes of the layers.
@@ -117,6 +136,9 @@ func (c *Config) Fields() []model.Field {
 		{Name: "layers", Value: c.Layers}, {Name: "mlp", Value: c.MLP},
 		{Name: "vocabulary", Value: c.Vocab}, {Name: "context (positions)", Value: c.MaxPositions},
 		{Name: "RoPE base", Value: c.Theta},
+	}
+	if c.Stretch.Factor > 0 {
+		fields = append(fields, model.Field{Name: "RoPE factor", Value: c.Stretch.Factor})
 	}
 	if c.Window > 0 {
 		fields = append(fields, model.Field{Name: "sliding window (keys)", Value: c.Window})
@@ -167,6 +189,9 @@ func New(b *model.Binder, c Config) *Decoder {
 	}
 	if c.Interleaved {
 		d.rope = nn.NewInterleavedRoPE(c.HeadDim, c.Theta, c.Sections)
+	}
+	if c.Stretch.Factor > 0 {
+		d.rope.Stretch(c.Stretch)
 	}
 	b = b.Decoder()
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)

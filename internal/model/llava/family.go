@@ -31,6 +31,7 @@ var Family = model.Family{
 			New:     imageproc.NewCLIP,
 		},
 		{Classes: []string{"LlavaImageProcessor"}, New: imageproc.NewPadded},
+		{Classes: []string{"SiglipImageProcessor"}, New: imageproc.NewSigLIP},
 	},
 	Published: []model.Published{
 		{Name: "llava-1.5-7b", Config: shape7b}, {Name: "llava-1.5-13b", Config: shape13b},

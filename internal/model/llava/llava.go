@@ -1,4 +1,4 @@
-// Package llava is LLaVA-1.5: a CLIP encoder, a two-layer projector and a LLaMA
+// Package llava is LLaVA-1.5: a CLIP or SigLIP encoder, a two-layer projector and a LLaMA
 // decoder. Source: arXiv 2310.03744 and Hugging Face transformers 4.49
 // LlavaForConditionalGeneration.
 //
@@ -45,15 +45,26 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := ReadConfig(v)
+	const sigLIP = "siglip_vision_model"
+	vision, towerOf := v.Object("vision_config", true), clip.ParseConfig
+	if vision.String("model_type", "clip_vision_model", "clip_vision_model", sigLIP) == sigLIP {
+		towerOf = clip.ParseSigLIP
+	}
+	c := ReadConfig(v, towerOf)
+	if c.Vision.SigLIP && !c.Full {
+		vision.Fail("model_type", "got %q with vision_feature_select_strategy default, which "+
+			"takes the tower's first patch for a class token, want full", sigLIP)
+	}
+	c.Full = c.Full && !c.Vision.SigLIP
 	return c, v.Err()
 }
 
-// ReadConfig reads the settings that models of this family share and records problems in v.
-func ReadConfig(v *model.Values) *Config {
+// ReadConfig reads the settings that models of this family share, with towerOf the tower's, and
+// records problems in v.
+func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Config {
 	text := v.Object("text_config", true)
 	c := &Config{
-		Vision: clip.ParseConfig(v.Object("vision_config", true)),
+		Vision: towerOf(v.Object("vision_config", true)),
 		Text:   llama.ParseConfig(text),
 		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
 		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
@@ -289,8 +300,15 @@ func squared(m *Model, px *imageproc.Pixels) ([]*Picture, error) {
 	}
 	one := 3 * side * side
 	pics := make([]*Picture, px.Shape[0])
+	var rows []nn.Mix
+	if shape.NoClass { // each patch, after a place for the class token's row
+		for i := range shape.N {
+			rows = append(rows, nn.Mix{From: []int32{int32(i)}})
+		}
+		shape.T = shape.N + 1
+	}
 	for i := range pics {
-		pics[i] = &Picture{m, px.Data[i*one : (i+1)*one], 1, nil, shape}
+		pics[i] = &Picture{m, px.Data[i*one : (i+1)*one], 1, rows, shape}
 	}
 	return pics, nil
 }
@@ -329,7 +347,7 @@ func (p *Picture) Shrink(
 	if err != nil {
 		return nil, nil, err
 	}
-	return m.Project(r, out.Selected[cv:], n), nil, nil
+	return m.Project(r, out.Selected[m.vision.Class()*cv:], n), nil, nil
 }
 
 // Encode implements model.Multimodal. All views of all pictures go through the encoder as one
@@ -366,8 +384,11 @@ func (m *Model) Encode(
 func (m *Model) visual(r *model.Run, sq *squares, first int, p *Picture) *model.Visual {
 	v := sq.slice(first, p.Count, p.shape)
 	v.X = sq.X[first*sq.N*sq.C : (first+p.Count)*sq.N*sq.C]
+	if p.rows != nil {
+		p.blend(r, v, sq, first)
+	}
 	if p.shape.Views != nil {
-		m.stitch(r, v, sq, first, p)
+		m.stitch(v)
 	}
 	return v
 }

@@ -116,27 +116,28 @@ func (m *Model) Cut(
 	return pics, nil
 }
 
-// stitch makes the tokens of v, whose first view is item first of sq. Where several patches make a
-// row, all that reducers read is blended like the tokens.
-func (m *Model) stitch(r *model.Run, v *model.Visual, sq *squares, first int, p *Picture) {
-	v.ViewsX = v.X
-	if p.rows != nil {
-		lo, hi := first*sq.N, (first+p.Count)*sq.N
-		blend := func(src []float32, width int) []float32 {
-			return nn.BlendHeads(r.Pool, src, p.rows, sq.Heads, sq.N, lo, hi, width)
-		}
-		v.ViewsX = make([]float32, len(p.rows)*sq.C)
-		nn.Blend(r.Pool, v.ViewsX, v.X, p.rows, sq.C)
-		v.Hidden = make([]float32, v.T*sq.Cv)
-		nn.Blend(r.Pool, v.Hidden[sq.Cv:], sq.Selected[lo*sq.Cv:hi*sq.Cv], p.rows, sq.Cv)
-		v.CellDim, v.Cells = sq.Cv, v.Hidden[sq.Cv:]
-		v.ClsAttn, v.Keys = blend(sq.ClsAttn, 1), blend(sq.Keys, sq.KeyDim)
-		for block, received := range sq.Received {
-			v.Received[block] = blend(received, 1)
-		}
+// blend makes the rows of v, whose first view is item first of sq, of patches: the tokens, and all
+// that reducers read, with zeros in the place of the class token's row.
+func (p *Picture) blend(r *model.Run, v *model.Visual, sq *squares, first int) {
+	lo, hi := first*sq.N, (first+p.Count)*sq.N
+	heads := func(src []float32, width int) []float32 {
+		return nn.BlendHeads(r.Pool, src, p.rows, sq.Heads, sq.N, lo, hi, width)
 	}
-	v.X = make([]float32, v.N*sq.C)
-	nn.GatherFill(v.X, v.ViewsX, v.Views.Source, sq.C, m.newline)
+	x := make([]float32, len(p.rows)*sq.C)
+	nn.Blend(r.Pool, x, v.X, p.rows, sq.C)
+	v.X, v.Hidden = x, make([]float32, v.T*sq.Cv)
+	nn.Blend(r.Pool, v.Hidden[sq.Cv:], sq.Selected[lo*sq.Cv:hi*sq.Cv], p.rows, sq.Cv)
+	v.CellDim, v.Cells = sq.Cv, v.Hidden[sq.Cv:]
+	v.ClsAttn, v.Keys = heads(sq.ClsAttn, 1), heads(sq.Keys, sq.KeyDim)
+	for block, received := range sq.Received {
+		v.Received[block] = heads(received, 1)
+	}
+}
+
+// stitch makes the tokens of v of the rows of its views.
+func (m *Model) stitch(v *model.Visual) {
+	v.ViewsX, v.X = v.X, make([]float32, v.N*v.C)
+	nn.GatherFill(v.X, v.ViewsX, v.Views.Source, v.C, m.newline)
 }
 
 // Map is the stitched map of a picture's tiles, in patches, without the padding of the canvas.

@@ -11,6 +11,7 @@ package llavanext
 import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
@@ -25,7 +26,7 @@ func ParseConfig(data []byte) (*llava.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := llava.ReadConfig(v)
+	c := llava.ReadConfig(v, clip.ParseConfig)
 	c.ReadTiles(v, imageproc.Canvases, "default")
 	return c, v.Err()
 }
