@@ -3,6 +3,7 @@ package openai
 import (
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
@@ -92,8 +93,9 @@ type completionLogprobs struct {
 	Offsets  []int                `json:"text_offset"`
 }
 
-// newCompletionLogprobs converts tokens whose text begins at offset, in code points.
-func newCompletionLogprobs(tokens []restore.Token, offset int) *completionLogprobs {
+// newCompletionLogprobs converts tokens that follow a number of characters, the last of which they
+// may complete, and adds theirs to it. A token's offset is that of the character that it begins in.
+func newCompletionLogprobs(tokens []restore.Token, characters *int) *completionLogprobs {
 	l := &completionLogprobs{
 		Tokens:   []string{},
 		Logprobs: []float64{},
@@ -101,18 +103,25 @@ func newCompletionLogprobs(tokens []restore.Token, offset int) *completionLogpro
 		Offsets:  []int{},
 	}
 	for _, t := range tokens {
-		text := visible(t.Bytes)
 		top := map[string]float64{}
 		for _, a := range t.Top {
 			if name := visible(a.Bytes); top[name] == 0 || a.Logprob > top[name] {
 				top[name] = a.Logprob
 			}
 		}
-		l.Tokens = append(l.Tokens, text)
+		l.Tokens = append(l.Tokens, visible(t.Bytes))
 		l.Logprobs = append(l.Logprobs, t.Logprob)
 		l.Top = append(l.Top, top)
+		offset := *characters
+		if len(t.Bytes) > 0 && !utf8.RuneStart(t.Bytes[0]) {
+			offset--
+		}
 		l.Offsets = append(l.Offsets, offset)
-		offset += len([]rune(text))
+		for _, b := range t.Bytes {
+			if utf8.RuneStart(b) {
+				*characters++
+			}
+		}
 	}
 	return l
 }
@@ -133,7 +142,7 @@ func completionReply(m *meta, r *api.Call, a *restore.Answer) any {
 	for i, a := range r.EachAnswer(a) {
 		choice := completionChoice{Index: i, Text: a.Text, Finish: &a.Finish}
 		if r.Logprobs {
-			choice.Logprobs = newCompletionLogprobs(a.Logprobs, 0)
+			choice.Logprobs = newCompletionLogprobs(a.Logprobs, new(int))
 		}
 		list = append(list, choice)
 	}
@@ -143,13 +152,13 @@ func completionReply(m *meta, r *api.Call, a *restore.Answer) any {
 // completionChunks makes the stream of /v1/completions.
 type completionChunks struct {
 	chunks[completionChoice]
-	offsets map[int]int // by choice
+	characters []int // of the tokens so far, by choice
 }
 
 // newCompletionChunks makes the stream of /v1/completions.
 func newCompletionChunks(m *meta, q *api.Call) api.Stream {
 	c := &completionChunks{
-		chunks[completionChoice]{m: m, q: q, object: completionObject}, map[int]int{},
+		chunks[completionChoice]{m: m, q: q, object: completionObject}, make([]int, max(1, q.N)),
 	}
 	c.frame = wire.NewFrame(
 		c.chunk(completionChoice{Index: math.MinInt, Text: wire.Gap}), math.MinInt, wire.Gap)
@@ -163,8 +172,7 @@ func (c *completionChunks) Piece(e *restore.Piece) []api.Message {
 		return []api.Message{{Text: c.frame.Fill(strconv.Itoa(c.q.Choice), wire.Text(e.Text))}}
 	}
 	choice := completionChoice{Index: c.q.Choice, Text: e.Text,
-		Logprobs: newCompletionLogprobs(e.Tokens, c.offsets[c.q.Choice])}
-	c.offsets[c.q.Choice] += len([]rune(e.Text))
+		Logprobs: newCompletionLogprobs(e.Tokens, &c.characters[c.q.Choice])}
 	return []api.Message{{Data: c.chunk(choice)}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -690,7 +691,7 @@ func TestReplies(t *testing.T) {
 		logprobs) {
 		t.Errorf("chat: got %s, want %s", got, logprobs)
 	}
-	logprobs = `"logprobs":{"tokens":["hi"," �","�"],"token_logprobs":[-0.5,-1,0],"top_logprobs":[{"hi":-0.5},{},{}],"text_offset":[0,2,4]}`
+	logprobs = `"logprobs":{"tokens":["hi"," �","�"],"token_logprobs":[-0.5,-1,0],"top_logprobs":[{"hi":-0.5},{},{}],"text_offset":[0,2,3]}`
 	if got := encode(t, completionReply(m, scores, answer)); !strings.Contains(got,
 		logprobs) {
 		t.Errorf("completion: got %s, want %s", got, logprobs)
@@ -767,6 +768,44 @@ func TestReplies(t *testing.T) {
 			t.Errorf("piece: got %s\nwant %s", got, c.want)
 		}
 	}
+}
+
+// Ensure that text_offset counts the characters before the one that a token begins in, streamed or
+// not, also where tokens split characters or pieces split tokens.
+func TestTextOffset(t *testing.T) {
+	scores := newCall()
+	scores.Logprobs, scores.N = true, 2
+	pieces := []restore.Piece{
+		{Text: "€x", Tokens: tokens("\xe2", "\x82", "\xac")}, {Text: "日", Tokens: tokens("x日")},
+		{Text: "y"}, {Text: "😀", Tokens: tokens("y\xf0\x9f", "\x98\x80")}, {Tokens: tokens("")},
+		{Text: "z", Tokens: tokens("z")},
+	}
+	want := []int{0, 0, 0, 1, 3, 4, 5, 5}
+	a := new(restore.Answer)
+	stream := newCompletionChunks(new(meta), scores).(*completionChunks)
+	var got [2][]int
+	for i := range pieces {
+		a.Logprobs = append(a.Logprobs, pieces[i].Tokens...)
+		for scores.Choice = range got {
+			r := stream.Piece(&pieces[i])[0].Data.(*reply[completionChoice])
+			got[scores.Choice] = append(got[scores.Choice], r.Choices[0].Logprobs.Offsets...)
+		}
+	}
+	whole := completionReply(new(meta), scores, a).(*reply[completionChoice])
+	for _, got := range [][]int{whole.Choices[0].Logprobs.Offsets, got[0], got[1]} {
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+// tokens are tokens of these bytes.
+func tokens(bytes ...string) []restore.Token {
+	var out []restore.Token
+	for _, b := range bytes {
+		out = append(out, restore.Token{Bytes: []byte(b)})
+	}
+	return out
 }
 
 // sent is what a message sends.
