@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/jobs"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/media"
@@ -41,11 +41,15 @@ func (o *jobFlags) add(fs *pflag.FlagSet) {
 	cli.Within(fs, 1, 3650, "file-days")
 }
 
-// store returns the store of files and batches. The default folder may be another server's: then
-// calls about files say so.
+// store returns the store of files and batches. The default folder is made for the first file, and
+// may be another server's: then calls about files say so.
 func (o *jobFlags) store(log *slog.Logger) (*jobs.Store, error) {
 	folder := o.folder
-	if state := cli.StateFolder(); folder == "" && state != "" {
+	if folder != "" {
+		if err := files.MakeFolder(folder, 0o700); err != nil {
+			return nil, cli.Flagf("batch-dir", "%w", err)
+		}
+	} else if state := cli.StateFolder(); state != "" {
 		folder = filepath.Join(state, "batches")
 	}
 	s := jobs.New(jobs.Options{
@@ -55,7 +59,7 @@ func (o *jobFlags) store(log *slog.Logger) (*jobs.Store, error) {
 	})
 	if err := s.Open(); err != nil {
 		if o.folder != "" {
-			return nil, fmt.Errorf("--batch-dir: %w", err)
+			return nil, cli.Flagf("batch-dir", "%w", err)
 		}
 		log.Warn("no files and batches by API until this is mended (--batch-dir)", "error", err)
 	}

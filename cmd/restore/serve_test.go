@@ -241,6 +241,7 @@ func TestServeFlags(t *testing.T) {
 		`--tls: got "key.pem"`:              {"serve", "--tls", "key.pem"},
 		"--tls: /nowhere: no such file":     {"serve", "--tls", "/nowhere,/nowhere"},
 		"--cache-dir":                       {"serve", "--port", "0", "--cache-dir", "/dev/null/cache"},
+		"--batch-dir":                       {"serve", "--port", "0", "--batch-dir", "/proc/batches"},
 		"--cache-dir-mb: out":               {"serve", "--cache-dir", t.TempDir(), "--cache-dir-mb", "0"},
 		"--cache-dir-mb: has":               {"serve", "--cache-dir-mb", "5"},
 		"--memory: got \"12\"":              {"serve", "--memory", "12"},
