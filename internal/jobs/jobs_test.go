@@ -2,12 +2,14 @@ package jobs
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -348,7 +350,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// Ensure that a server with other settings fails the batch and keeps its answers.
+// Ensure that a server with other settings fails the batch and keeps its answers. The log says
+// which settings; the client reads neither them nor paths.
 func TestSettingsChanged(t *testing.T) {
 	dir, e := t.TempDir(), &echo{hold: make(chan struct{})}
 	s := newStore(t, dir)
@@ -362,16 +365,21 @@ func TestSettingsChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = newStore(t, dir)
-	running(t, s, func(ctx context.Context, owner, journal string) (*Answering, error) {
+	var log bytes.Buffer
+	s.o.Log = slog.New(slog.NewJSONHandler(&log, nil))
+	end = running(t, s, func(ctx context.Context, owner, journal string) (*Answering, error) {
 		a, err := e.prepare(ctx, owner, journal)
 		a.Settings["model"] = "b"
 		return a, err
 	})
 	b := until(t, s, id, ended)
+	end()
 	if b.Status != Failed || b.Errors.Data[0].Code != "server_changed" ||
-		!strings.Contains(b.Errors.Data[0].Message, `model was "a", now "b"`) ||
+		strings.Contains(b.Errors.Data[0].Message, dir) ||
+		strings.Contains(b.Errors.Data[0].Message, "model") ||
+		!strings.Contains(log.String(), `model was \"a\", now \"b\"`) ||
 		len(results(t, s, b.OutputFileID)) == 0 {
-		t.Errorf("got %+v %+v", b, b.Errors)
+		t.Errorf("got %+v %+v, log %s", b, b.Errors, &log)
 	}
 }
 

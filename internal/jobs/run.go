@@ -130,15 +130,16 @@ func (s *Store) input(b *batchEntry) (*os.File, error) {
 	return in, err
 }
 
-// faultOf is an error for which a batch fails, because it does not go away by itself; nil for other
-// errors.
+// faultOf is an error for which a batch fails, because it does not go away by itself, as its client
+// reads it; nil for other errors. The log has all of it: paths and settings are not the client's.
 func faultOf(err error) *Fault {
 	var other *batch.MismatchError
 	switch {
 	case errors.Is(err, errNoInput):
 		return &Fault{Code: "file_not_found", Message: err.Error()}
 	case errors.As(err, &other):
-		return &Fault{Code: "server_changed", Message: other.Error()}
+		return &Fault{Code: "server_changed", Message: "the server does not answer as it did " +
+			"when the batch began, or its files of the batch have changed; its log says more"}
 	}
 	return nil
 }
@@ -215,6 +216,7 @@ func (s *Store) advance(ctx context.Context, b *batchEntry, p Prepare) error {
 	case errors.Is(err, errCancelled):
 		return nil // its state says so
 	case f != nil:
+		s.o.Log.Error("batch", "id", b.ID, "error", err)
 		return s.fail(b, InProgress, []Fault{*f})
 	case err != nil:
 		return err
@@ -291,6 +293,7 @@ func (s *Store) finalize(b *batchEntry) error {
 	defer s.mu.Unlock()
 	before, now := *b, s.now().Unix()
 	if f != nil && b.Errors == nil {
+		s.o.Log.Error("batch", "id", b.ID, "error", err)
 		b.Outcome, b.Errors = Failed, &Errors{Object: "list", Data: []Fault{*f}}
 	}
 	b.Status, b.RequestCounts.Completed, b.RequestCounts.Failed = b.Outcome, counts.Completed,
