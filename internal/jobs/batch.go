@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/batch"
@@ -150,7 +151,7 @@ func (s *Store) results(b *batchEntry) string {
 	return filepath.Join(s.batchFolder(b.ID), "results")
 }
 
-// Limits of a batch's metadata, as OpenAI has them.
+// Limits of a batch's metadata, as OpenAI has them: entries, and characters.
 const (
 	metadataMost  = 16
 	metadataName  = 64
@@ -231,10 +232,11 @@ func checkMetadata(m map[string]string) error {
 			len(m), metadataMost)
 	}
 	for name, value := range m {
-		if len(name) > metadataName || len(value) > metadataValue {
-			return wire.Bad("invalid_value", "metadata", "%s: got a name of %d bytes "+
-				"and a value of %d, want at most %d and %d", wire.Quote(name), len(name),
-				len(value), metadataName, metadataValue)
+		n, v := utf8.RuneCountInString(name), utf8.RuneCountInString(value)
+		if n > metadataName || v > metadataValue {
+			return wire.Bad("invalid_value", "metadata", "%s: got a name of %d characters "+
+				"and a value of %d, want at most %d and %d", wire.Quote(name), n, v,
+				metadataName, metadataValue)
 		}
 	}
 	return nil

@@ -134,7 +134,9 @@ func TestFilesOfKeys(t *testing.T) {
 			file, more), key)
 		return status, reply
 	}
-	_, reply = begin(a, file, `,"metadata":{"x":"y"}`)
+	// as long as it may be
+	_, reply = begin(a, file, fmt.Sprintf(`,"metadata":{%q:%q}`, strings.Repeat("é", 64),
+		strings.Repeat("日", 512)))
 	job := idOf(t, reply)
 	for _, c := range []struct {
 		method, path string
@@ -175,6 +177,7 @@ func TestFilesOfKeys(t *testing.T) {
 		`,"metadata":{"x":1}`: "invalid_type",
 		`,"more":1`:           "unknown_parameter",
 		`,"metadata":{"` + strings.Repeat("x", 65) + `":"y"}`:   "invalid_value",
+		`,"metadata":{"x":"` + strings.Repeat("日", 513) + `"}`:  "invalid_value",
 		`,"output_expires_after":{"anchor":"x","seconds":3600}`: "invalid_value",
 		`,"endpoint":"/v1/embeddings"`:                          "",
 	} {
