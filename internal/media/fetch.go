@@ -28,6 +28,8 @@ type pattern struct {
 
 func parsePattern(s string) (pattern, error) {
 	p := pattern{}
+	wrong := fmt.Errorf("media: domain: got %q, want a host, no URL: a name, *.NAME, an address "+
+		"or *, with :PORT (1 to 65535) or without", s)
 	host := strings.ToLower(strings.TrimSpace(s))
 	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		p.addr = a
@@ -36,7 +38,7 @@ func parsePattern(s string) (pattern, error) {
 	if h, port, err := net.SplitHostPort(host); err == nil {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return p, fmt.Errorf("media: domain: got %q, want a port from 1 to 65535", s)
+			return p, wrong
 		}
 		host, p.port = h, port
 	}
@@ -51,8 +53,7 @@ func parsePattern(s string) (pattern, error) {
 	host, p.below = strings.CutPrefix(host, "*")
 	name := strings.TrimPrefix(host, ".")
 	if p.below != strings.HasPrefix(host, ".") || !isName(name) {
-		return p, fmt.Errorf("media: domain: got %q, want a name, *.NAME, an address or *, "+
-			"with :PORT or without", s)
+		return p, wrong
 	}
 	p.name = host
 	return p, nil

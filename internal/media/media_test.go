@@ -280,9 +280,10 @@ func TestPublic(t *testing.T) {
 
 // Ensure that entries of no use are refused at the start.
 func TestDomains(t *testing.T) {
-	for _, d := range []string{"", "http://a.example", "a.example/x", "*a.example", "*.", "a..b", "a:0", "a:x", "127.1", "*.*", "a b"} {
-		if _, err := New(Options{Domains: []string{d}}); err == nil {
-			t.Errorf("%q is taken", d)
+	for _, d := range []string{"", "http://a", "http://a.example", "a.example/x", "*a.example", "*.", "a..b", "a:0", "a:x", "127.1", "*.*", "a b"} {
+		_, err := New(Options{Domains: []string{d}})
+		if err == nil || !strings.Contains(err.Error(), "want a host, no URL") {
+			t.Errorf("%q: got %v", d, err)
 		}
 	}
 	if _, err := New(Options{Folder: "no such folder"}); err == nil {
