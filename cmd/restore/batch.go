@@ -112,7 +112,8 @@ func (o *batchOptions) checkIn() error {
 		}
 		return nil
 	}
-	if info, err := os.Stat(o.in); err == nil && !info.Mode().IsRegular() {
+	info, err := os.Stat(o.in)
+	if o.in == "-" || err == nil && !info.Mode().IsRegular() {
 		return cli.Flagf("in", "got %s, which is no file, want one that can be read again", o.in)
 	}
 	return nil

@@ -54,8 +54,8 @@ func namesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// Ensure that only a file of its own can be the output, that a run that cannot begin leaves
-// nothing, and that no file is changed that the journal did not write.
+// Ensure that only files can be the input and the output, which is another one, that a run that
+// cannot begin leaves nothing, and that no file is changed that the journal did not write.
 func TestBatchOutput(t *testing.T) {
 	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
 	t.Chdir(dir)
@@ -64,6 +64,12 @@ func TestBatchOutput(t *testing.T) {
 		if r := commandLine("batch", "--in", "in.jsonl", "--out", out); r.Code != cli.ExitUsage ||
 			!strings.Contains(r.Err, "--out: got "+out) {
 			t.Errorf("%s: exit %d, %s", out, r.Code, r.Err)
+		}
+	}
+	for _, in := range []string{"-", "/dev/null", dir} {
+		if r := commandLine("batch", "--in", in, "--out", "out"); r.Code != cli.ExitUsage ||
+			!strings.Contains(r.Err, "--in: got "+in) {
+			t.Errorf("%s: exit %d, %s", in, r.Code, r.Err)
 		}
 	}
 	for want, args := range map[string][]string{
