@@ -1,6 +1,7 @@
 package server
 
 import (
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -195,6 +196,8 @@ func (x *exchange) bodyTooLarge() *wire.Error {
 // bodyError words an error from reading a body at a pace.
 func (x *exchange) bodyError(err error, p *pace) error {
 	var large *http.MaxBytesError
+	var corrupt flate.CorruptInputError
+	zipped := x.r.Header.Get("Content-Encoding") != ""
 	switch {
 	case errors.As(err, &large):
 		return x.bodyTooLarge()
@@ -203,7 +206,8 @@ func (x *exchange) bodyError(err error, p *pace) error {
 		return wire.New(http.StatusRequestTimeout, "request_timeout", "", "%s", p.late())
 	case errors.Is(err, gzip.ErrHeader),
 		errors.Is(err, gzip.ErrChecksum),
-		x.r.Header.Get("Content-Encoding") != "" && errors.Is(err, io.ErrUnexpectedEOF):
+		errors.As(err, &corrupt),
+		zipped && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 		return wire.Bad("invalid_value", "", "the body is not gzip, as Content-Encoding says")
 	case context.Cause(x.r.Context()) != nil:
 		return errGone
