@@ -172,6 +172,7 @@ func messages(o *wire.Object, r *api.Call, l *wire.List, f *api.Front) {
 			m.Lack("tool_calls", "%q does not support tools", f.About.ID)
 		}
 		m.Ignore("thinking", "tool_name")
+		api.Note(r, m)
 		switch {
 		case last != restore.System && last != restore.User && last != restore.Assistant:
 			m.Fail("unsupported_value", "role", "got %s, want system, user or assistant",
@@ -194,7 +195,6 @@ func messages(o *wire.Object, r *api.Call, l *wire.List, f *api.Front) {
 			parts = append(parts, restore.Part{Text: text})
 		}
 		r.Messages = append(r.Messages, restore.Message{Role: last, Parts: parts})
-		api.Note(r, m)
 	}
 	if pictures > f.MaxImages {
 		tooMany(o, "messages", pictures, f)

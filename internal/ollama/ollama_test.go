@@ -33,8 +33,8 @@ func ok(t *testing.T, q *api.Call, err error) *api.Call {
 func TestRequests(t *testing.T) {
 	q, err := ParseChat(
 		[]byte(
-			`{"model":"builtin:latest","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"what?","images":["AAAA"]},
-		{"role":"assistant","content":"a cat"},{"role":"user","content":"sure?"}],"keep_alive":"5m","think":false,"tools":[],"format":"json",
+			`{"model":"builtin:latest","messages":[{"role":"system","content":"be brief","odd":1},{"role":"user","content":"what?","images":["AAAA"]},
+		{"role":"assistant","content":"a cat"},{"role":"user","content":"sure?","name":"me"}],"keep_alive":"5m","think":false,"tools":[],"format":"json",
 		"options":{"temperature":0.5,"top_k":3,"seed":7,"stop":["x"],"num_predict":-1,"num_ctx":100,"repeat_penalty":1,"num_thread":4,"typical_p":1},
 		"restore":{"base":"holov","n_vis":5},"logprobs":true,"top_logprobs":1,"odd":1}`,
 		),
@@ -53,8 +53,9 @@ func TestRequests(t *testing.T) {
 		r.Top != 1 {
 		t.Errorf("got %+v %+v", q, r)
 	}
-	if got := strings.Join(r.Ignored, " "); got != "options.typical_p odd" {
-		t.Errorf("ignored: got %q", got)
+	ignored := "options.typical_p messages[0].odd messages[3].name odd"
+	if got := strings.Join(r.Ignored, " "); got != ignored {
+		t.Errorf("ignored: got %q, want %q", got, ignored)
 	}
 	q, err = ParseGenerate(
 		[]byte(
