@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/cli"
@@ -30,5 +31,9 @@ func TestScene(t *testing.T) {
 	b, err := os.ReadFile(clitest.Drawn(t, 7))
 	if err != nil || !bytes.Equal(a, b) {
 		t.Errorf("the picture is not the scene's (%v)", err)
+	}
+	if r := commandLine("scene", "-o", "a.txt"); r.Code != cli.ExitUsage ||
+		!strings.Contains(r.Err, `--output: got "a.txt"`) {
+		t.Errorf("a.txt: exit %d, %s", r.Code, r.Err)
 	}
 }

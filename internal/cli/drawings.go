@@ -39,27 +39,13 @@ func (d *DrawingFlags) Check() error {
 	return CheckPicture("overlay-stages", d.Stages)
 }
 
-// notWritten are extensions of picture formats that cannot be written.
-var notWritten = []string{
-	".gif",
-	".webp",
-	".bmp",
-	".tif",
-	".tiff",
-	".svg",
-	".pdf",
-	".avif",
-	".heic",
-	".jxl",
-	".ppm",
-}
-
-// CheckPicture refuses a name with the extension of a format other than PNG or JPEG.
+// CheckPicture refuses a name with another extension than those of PNG and JPEG.
 func CheckPicture(flag, path string) error {
-	if slices.Contains(notWritten, strings.ToLower(filepath.Ext(path))) {
-		return Flagf(flag, "got %q, want a name that ends in .png or .jpg", path)
+	switch strings.ToLower(filepath.Ext(path)) {
+	case "", ".png", ".jpg", ".jpeg":
+		return nil
 	}
-	return nil
+	return Flagf(flag, "got %q, want a name that ends in .png or .jpg", path)
 }
 
 // Drawings are the drawing files of one command.
