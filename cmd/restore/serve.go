@@ -281,6 +281,9 @@ func (o *serveOptions) check() error {
 			return cli.Flagf("allowed-hosts", "%w", err)
 		}
 	}
+	if strings.HasPrefix(o.host, "[") != strings.HasSuffix(o.host, "]") {
+		return cli.Flagf("host", "got %q, want an address, in both brackets or in none", o.host)
+	}
 	o.host = strings.TrimSuffix(strings.TrimPrefix(o.host, "["), "]")
 	return o.checkKeys()
 }

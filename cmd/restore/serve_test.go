@@ -226,6 +226,7 @@ func TestServeFlags(t *testing.T) {
 		"--temp: got NaN, want":             {"serve", "--temp", "nan"},
 		"--top-k: got -1, want":             {"serve", "--top-k", "-1"},
 		"--min-p: got 1.5, want":            {"serve", "--min-p", "1.5"},
+		`--host: got "[::1"`:                {"serve", "--port", "0", "--host", "[::1"},
 		"--port: out of range":              {"serve", "--port", "70000"},
 		"--parallel: out of":                {"serve", "--parallel", "257"},
 		"--queue: out of":                   {"serve", "--queue", "-1"},
