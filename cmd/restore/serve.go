@@ -454,6 +454,7 @@ func (o *serveOptions) options(log *slog.Logger) server.Options {
 		Keys: o.keys, IsolateKeys: o.isolation == "key", Loopback: cli.IsLoopback(o.host),
 		Origins: o.cors, AllowedHosts: o.hosts,
 		MaxBodyBytes:      int64(o.maxBody) * cli.MB,
+		MemoryBytes:       o.answering.MemoryBytes(),
 		ReadHeaderTimeout: cmp.Or(min(o.read, headTime), headTime),
 		ReadTimeout:       o.read, RequestTimeout: o.request,
 		DrainTimeout: o.drain, Ping: o.ping,

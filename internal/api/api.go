@@ -223,9 +223,15 @@ func SystemMessage(text string) restore.Message {
 }
 
 // Load loads the pictures that are part of the body, so that their errors are reported at once, and
-// returns the bytes of their files. The others are fetched when the request has its place in the
-// queue. The call keeps no part of the body after that.
+// returns the bytes of their files and of all texts. The others are fetched when the request has
+// its place in the queue. The call keeps no part of the body after that.
 func (c *Call) Load(ctx context.Context, f *Front) (size int64, err error) {
+	size = int64(len(c.Prompt))
+	for _, m := range c.Messages {
+		for _, p := range m.Parts {
+			size += int64(len(p.Text))
+		}
+	}
 	for _, p := range c.Shown {
 		if media.Fetched(p.URL) {
 			url := string(p.URL)

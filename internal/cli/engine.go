@@ -78,6 +78,9 @@ func (v *memoryValue) String() string {
 // Type implements pflag.Value.
 func (v *memoryValue) Type() string { return "size" }
 
+// MemoryBytes is the limit of the process's memory; 0: none.
+func (o *EngineFlags) MemoryBytes() int64 { return int64(o.memory) }
+
 // Options are the options of the model; the caller must call end after it is open.
 func (o *EngineFlags) Options(
 	a *App, log *slog.Logger,
@@ -86,7 +89,7 @@ func (o *EngineFlags) Options(
 	if err != nil {
 		return nil, nil, err
 	}
-	mo.MemoryBytes = int64(o.memory)
+	mo.MemoryBytes = o.MemoryBytes()
 	mo.Parallel, mo.Queue, mo.Context = o.Parallel, o.Queue, o.context
 	mo.Throughput = o.Throughput
 	mo.KVBytes, mo.FeatureBytes = int64(o.kv)*MB, int64(o.cache)*MB

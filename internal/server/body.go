@@ -22,8 +22,22 @@ const (
 	smallBody  = 1 << 20
 )
 
-// bodyMemory is how many bodies of the largest size may be in memory at once.
+// bodyMemory is how many bodies of the largest size may be in memory at once, copies included.
 const bodyMemory = 8
+
+// bodyShare is the part of Options.MemoryBytes that bodies may take.
+const bodyShare = 4
+
+// newBodies returns the memory for bodies. A body may need twice its size: a copy is made as it
+// grows, and its texts and pictures are copies.
+func newBodies(o *Options) *memory {
+	largest := max(o.MaxBodyBytes, smallBody) + 1
+	size := bodyMemory * largest
+	if o.MemoryBytes > 0 {
+		size = max(2*largest, min(size, o.MemoryBytes/bodyShare))
+	}
+	return newMemory(size, 2*largest)
+}
 
 // leastRate is how many bytes of a body must arrive per second. Each part of the time for a body
 // (paceParts) must bring that many, or the rest of the body.
@@ -132,12 +146,13 @@ func (x *exchange) readBody() ([]byte, error) {
 	for {
 		if len(body) == cap(body) {
 			size := min(2*int64(cap(body)), most+1)
-			if err := x.growBody(size); err != nil {
+			if err := x.growBody(size, int64(cap(body))); err != nil {
 				return nil, err
 			}
 			grown := make([]byte, len(body), size)
 			copy(grown, body)
 			body = grown
+			x.share.drop(size)
 		}
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -146,6 +161,9 @@ func (x *exchange) readBody() ([]byte, error) {
 			err = &http.MaxBytesError{Limit: limit}
 		case errors.Is(err, io.EOF):
 			setReadDeadline(x.w, time.Time{})
+			if err := x.growBody(int64(cap(body)), int64(len(body))); err != nil {
+				return nil, err
+			}
 			return body, nil
 		}
 		if err != nil {
@@ -154,12 +172,12 @@ func (x *exchange) readBody() ([]byte, error) {
 	}
 }
 
-// growBody waits until a body of size bytes may be in memory.
-func (x *exchange) growBody(size int64) error {
+// growBody waits until a body of size bytes may be in memory, and copies of some bytes.
+func (x *exchange) growBody(size, copies int64) error {
 	if size <= smallBody {
 		return nil
 	}
-	err := x.share.grow(x.ctx, size)
+	err := x.share.grow(x.ctx, size+copies)
 	if err != nil {
 		x.w.Header().Set("Connection", "close")
 	}

@@ -29,6 +29,7 @@ type Options struct {
 	Certificate *Certificate // nil: HTTP without TLS
 
 	MaxBodyBytes int64
+	MemoryBytes  int64       // limit of the process, of which bodies take a part; 0: none
 	Jobs         *jobs.Store // of files and batches; nil: the server has none
 
 	ReadHeaderTimeout, ReadTimeout time.Duration
@@ -79,7 +80,7 @@ func New(o Options) *Server {
 		o:      o,
 		log:    o.Log,
 		keys:   newKeys(o.Keys),
-		bodies: newMemory(bodyMemory, max(o.MaxBodyBytes, smallBody)+1),
+		bodies: newBodies(&o),
 		unread: writeTimeout,
 	}
 	if s.log == nil {

@@ -308,10 +308,37 @@ func TestBodyWaitsForMemory(t *testing.T) {
 	})
 }
 
+// Ensure that bodies take their part of the process's memory, also for copies of them and for texts
+// of requests that wait, and give it back.
+func TestMemoryOfBodies(t *testing.T) {
+	const size, body = 6 << 20, 2 << 20 // a quarter of the process's
+	f := newFake()
+	r := serve(t, f, func(o *Options) { o.MaxBodyBytes, o.MemoryBytes = body, 4*size })
+	f.prepare = func(*restore.Request) error {
+		r.bodies.mu.Lock()
+		defer r.bodies.mu.Unlock()
+		if b := r.bodies; b.free > size-body+100 || b.used < 2*body {
+			t.Errorf("a body of 2 MiB: %d bytes are free, %d were taken", b.free, b.used)
+		}
+		return nil
+	}
+	for range 3 {
+		if status, _, reply := r.do(t, "POST", "/v1/chat/completions",
+			large(body)); status != http.StatusOK {
+			t.Fatalf("got %d %.200s", status, reply)
+		}
+	}
+	r.bodies.mu.Lock()
+	defer r.bodies.mu.Unlock()
+	if b := r.bodies; b.free+b.dead != size || b.dead == 0 {
+		t.Errorf("at the end: %d bytes are free, %d dead", b.free, b.dead)
+	}
+}
+
 // Ensure that bodies that together need more memory than there is do not wait for each other for
 // ever, and that a small one passes those that wait.
 func TestMemory(t *testing.T) {
-	m := newMemory(2, 100)
+	m := newMemory(200, 100)
 	shares := make([]*share, 4)
 	for i := range shares {
 		shares[i] = &share{m: m}
@@ -345,7 +372,7 @@ func TestMemory(t *testing.T) {
 			wait(2 - i)
 		}
 	}
-	if m.free != 200 || m.first != nil || len(m.waiting) != 0 {
+	if m.free+m.dead != 200 || m.first != nil || len(m.waiting) != 0 {
 		t.Errorf("at the end: %+v", m)
 	}
 	first, second := &share{m: m}, &share{m: m}
@@ -365,13 +392,13 @@ func TestMemory(t *testing.T) {
 		t.Errorf("a share whose request has ended: %v", err)
 	}
 	first.shrink(10) // which is enough for all
-	if err := third.grow(t.Context(), 10); err != nil || m.free != 100 {
-		t.Errorf("%d left, %v", m.free, err)
+	if err := third.grow(t.Context(), 10); err != nil || m.free+m.dead != 100 {
+		t.Errorf("%d left, %v", m.free+m.dead, err)
 	}
 	first.shrink(0)
 	second.shrink(0)
 	third.shrink(0)
-	if m.free != 200 || m.first != nil || len(m.waiting) != 0 {
+	if m.free+m.dead != 200 || m.first != nil || len(m.waiting) != 0 {
 		t.Errorf("at the end: %+v", m)
 	}
 }
@@ -379,7 +406,7 @@ func TestMemory(t *testing.T) {
 // Ensure that memory goes back to the system when there was no request for a while, and not before.
 func TestMemoryGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(2, 4*worthGiving)
+		m := newMemory(8*worthGiving, 4*worthGiving)
 		after := func(d time.Duration, want int64) {
 			t.Helper()
 			time.Sleep(d)
