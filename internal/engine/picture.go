@@ -149,7 +149,8 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	}
 	p.tapped(s.NoClass)
 	p.text = p.plan.Text()
-	if p.small && s.Fixed != "" && p.plan.BeforeDecoder().NVis != p.plan.N {
+	p.small = p.small && p.plan.BeforeDecoder().NVis < p.plan.N // to all tokens, nothing shrinks
+	if p.small && s.Fixed != "" {
 		return p, cannot(o.Base, "this model cannot encode a picture at another size: "+s.Fixed)
 	}
 	return p, nil

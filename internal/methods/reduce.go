@@ -154,7 +154,7 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 		}
 		d, ok := needed(in, need)
 		switch {
-		case !ok:
+		case !ok || need == reduce.Shrunk && !blind: // all tokens are not of a smaller picture
 			continue
 		case d.got == 0 && !d.empty:
 			return bad("needs %s, got none", d.name)
