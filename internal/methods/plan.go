@@ -625,14 +625,14 @@ func isZero(v any) bool {
 // check asks the criterion whether it can keep its share. A share of 0, and a budget of N, are
 // always possible.
 func (p *Plan) check() error {
-	m, views := p.method, p.facts.Views
-	switch {
-	case p.NVis == p.N:
+	views := p.facts.Views
+	if p.NVis == p.N {
 		return nil
-	case m.PerView && len(views) > 1:
-		return p.checkViews(views)
-	case m.check != nil && p.Keep > 0:
-		return m.check(p, p.Keep)
 	}
-	return nil
+	if p.method.PerView && len(views) > 1 {
+		if err := p.checkViews(views); err != nil {
+			return err
+		}
+	}
+	return p.checkShares(views)
 }

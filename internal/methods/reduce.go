@@ -90,7 +90,7 @@ func (w *work) identity(m *method, start time.Time) (*reduce.Reduction, error) {
 	in, o := w.in, w.o
 	sel := &selection{kept: iota32(in.N)}
 	plainOnly := m.plain != nil && !o.Restore
-	if m.pick != nil && !plainOnly && (o.Keep == 0 || m.check == nil || m.check(o, o.Keep) == nil) {
+	if m.pick != nil && !plainOnly && o.checkShares(in.ViewSizes()) == nil {
 		var err error
 		if sel, err = w.pick(m, o.Keep); err != nil {
 			return nil, err

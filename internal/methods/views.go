@@ -45,19 +45,27 @@ func shares(k int, sizes []int, unit int) []int {
 
 func (m *method) shares(k int, sizes []int) []int { return shares(k, sizes, max(1, m.unit)) }
 
-// checkViews asks the method whether it can keep each view's share.
+// checkViews refuses tokens that are in no view.
 func (p *Plan) checkViews(sizes []int) error {
 	total := 0
 	for _, n := range sizes {
 		total += n
 	}
-	m := p.method
 	if total != p.N {
 		return refused("newlines", errs.Conflict, p.Newlines, "drop",
-			m.Name+" selects in each view of the picture, and newlines are in none")
+			p.method.Name+" selects in each view of the picture, and newlines are in none")
 	}
-	if m.check == nil {
+	return nil
+}
+
+// checkShares asks the criterion whether it can keep its share, or each view's.
+func (p *Plan) checkShares(sizes []int) error {
+	m := p.method
+	switch {
+	case m.check == nil || p.Keep == 0:
 		return nil
+	case !m.PerView || len(sizes) < 2:
+		return m.check(p, p.Keep)
 	}
 	for i, o := range p.views(sizes) {
 		if o.Keep == 0 {

@@ -167,6 +167,26 @@ func TestViewsBudgets(t *testing.T) {
 	}
 }
 
+// Ensure that a budget of all tokens is no reduction even if a view cannot keep its share: of the
+// 13 that vispruner keeps, 9 are the first view's and 4 the second's; 2 of these by attention leave
+// a list of 7.
+func TestViewsWithoutShares(t *testing.T) {
+	in := viewsInput(rand.New(rand.NewSource(6)), []int{9, 9}, 0)
+	o, err := Resolve(Options{
+		Base: "vispruner", NVis: in.N, Restore: true, Compat: "released", Gamma: new(0.75),
+	}, Facts{Tokens: in.N, Views: in.ViewSizes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Reduce(in, o, nil)
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil || !slices.Equal(r.Features, in.X) {
+		t.Errorf("got %v, %v, want the tokens as they were", r, err)
+	}
+}
+
 // Ensure views that are no parts of the picture are refused.
 func TestViewsRefused(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
