@@ -31,6 +31,7 @@ type insideMethod struct {
 	blind      bool // no criterion: a stage keeps nothing
 	sequential bool // the released code renumbers positions without gaps
 	recipe     bool // a budget needs a recipe
+	drops      bool // the plain method says which rows to drop, not which to keep
 
 	share func(n int, share float64) int // number of rows for a share of n
 	// returns the schedule whose mean over layer inputs is budget, 1 <= budget < n
@@ -234,8 +235,15 @@ func (s *Inside) Shrink(p *kernel.Pool, x []float32, width int) ([]nn.Mix, error
 	for i, v := range r.Score {
 		wide[i] = float64(v)
 	}
-	r.Kept = topK(wide, st.Kept)
-	slices.Sort(r.Kept)
+	if s.m.drops && !o.Restore {
+		for i := range wide {
+			wide[i] = -wide[i]
+		}
+		r.Kept = others(len(wide), topK(wide, len(wide)-st.Kept))
+	} else {
+		r.Kept = topK(wide, st.Kept)
+		slices.Sort(r.Kept)
+	}
 
 	rows, mixes := make([]reduce.Row, 0, st.Rows()), make([]nn.Mix, 0, st.Rows())
 	for _, i := range r.Kept {
