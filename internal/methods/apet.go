@@ -161,7 +161,12 @@ func (f *apetFit) fit(p *kernel.Pool) {
 	})
 }
 
-// choleskyOf returns the lower factor of a positive definite matrix [m, m].
+// dependent is the share of a row's squared length below which what the earlier rows leave of it is
+// rounding.
+const dependent = 1e-13
+
+// choleskyOf returns the lower factor of a positive definite matrix [m, m]. A row that depends on
+// the earlier ones has an infinite diagonal, so that solve leaves it out.
 func choleskyOf(a []float64, m int) []float64 {
 	l := slices.Clone(a)
 	for i := range m {
@@ -170,17 +175,20 @@ func choleskyOf(a []float64, m int) []float64 {
 			for k := range j {
 				sum -= l[i*m+k] * l[j*m+k]
 			}
-			if i == j {
-				l[i*m+i] = math.Sqrt(sum)
-			} else {
+			switch {
+			case i != j:
 				l[i*m+j] = sum / l[j*m+j]
+			case sum > dependent*a[i*m+i]:
+				l[i*m+i] = math.Sqrt(sum)
+			default:
+				l[i*m+i] = math.Inf(1)
 			}
 		}
 	}
 	return l
 }
 
-// solve replaces b by the solution of L·Lᵀ·x = b.
+// solve replaces b by the solution of L·Lᵀ·x = b, with 0 for rows that are left out.
 func solve(l, b []float64) {
 	m := len(b)
 	for i := range m {
