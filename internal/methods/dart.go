@@ -136,7 +136,7 @@ func (d *dart) turns(pivots, pool []int32, share []int) [][]int32 {
 		away := make([]float64, len(pool))
 		d.pool.Run(len(pool), func(j int) {
 			t := pool[j]
-			if n, m := d.norm[p], d.norm[t]; min(n, m) > 1./plainNorms && max(n, m) < plainNorms {
+			if n, m := d.norm[p], d.norm[t]; min(n, m) >= dartFloor && max(n, m) < plainNorms {
 				away[j] = -float64(kernel.Dot(a, d.x[int(t)*d.width:][:d.width])) / (n * m)
 				return
 			}

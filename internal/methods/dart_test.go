@@ -118,3 +118,14 @@ func TestDART(t *testing.T) {
 		t.Errorf("rows of zeros: got %v, want the first", r.Kept)
 	}
 }
+
+// Ensure that lengths below 1e-8 count as 1e-8: the cosines to row 0 are 2/√5, -1/√10 and -1e-2.
+func TestDARTFloor(t *testing.T) {
+	r := mustReduce(t, &reduce.Input{
+		N: 4, C: 2, X: []float32{1, 0, 1, 0.5, -1, 3, -1e-10, 0},
+		Heads: 1, KeyDim: 1, Keys: []float32{0, 4, 3, 2, 1},
+	}, Options{Base: "dart", NVis: 2, Own: map[string]any{"dart-pivots": 1}})
+	if !sameInts(r.Kept, []int32{0, 2}) {
+		t.Errorf("got %v, want [0 2]", r.Kept)
+	}
+}
