@@ -54,6 +54,12 @@ func reduceEncoded(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduct
 		if err != nil {
 			return nil, err
 		}
+		for i, v := range r.Features {
+			if v-v != 0 {
+				return nil, fmt.Errorf("methods: %s: row %d becomes %v, want finite numbers "+
+					"(the features are too large to add, or not finite)", m.Name, i/r.Width, v)
+			}
+		}
 		r.Options, r.N = o.Resolved, in.N
 		if o.NVis == 0 {
 			r.Options.NVis, r.Options.Keep = len(r.Rows), len(r.Rows)

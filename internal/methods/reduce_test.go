@@ -531,6 +531,26 @@ func TestDegenerate(t *testing.T) {
 	}
 }
 
+// Ensure that a row that adds features is finite or refused: an anchor and the mean of three
+// others, or a centre and the sum of three others weighted by 1/5, are at most twice as large.
+func TestSumsTooLarge(t *testing.T) {
+	for _, base := range []string{"visionzip", "prumerge"} {
+		in := &reduce.Input{
+			N: 4, C: 1, X: make([]float32, 4), Cv: 1, Heads: 1, ClsAttn: make([]float32, 5),
+			KeyDim: 1, Keys: make([]float32, 5), LastQuery: []float32{1},
+			LastKeys: make([]float32, 5), Hidden: slices.Repeat([]float32{1.7e38}, 5),
+		}
+		o := Options{Base: base, NVis: 2}
+		for _, v := range mustReduce(t, in, o).Features {
+			if v-v != 0 {
+				t.Errorf("%s: got %v, want finite numbers", base, v)
+			}
+		}
+		in.Hidden = slices.Repeat([]float32{3e38}, 5)
+		wantError(t, in, o, base, "becomes +Inf, want finite numbers")
+	}
+}
+
 func wantError(t *testing.T, in *reduce.Input, o Options, parts ...string) {
 	t.Helper()
 	res, err := resolve(o, in.N)
