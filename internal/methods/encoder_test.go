@@ -523,6 +523,14 @@ func TestEncoderErrors(t *testing.T) {
 			}
 		}
 	}
+	// two blocks leave at least 4 of 16 patches and 3 of 9; the views share 11 rows as 4, 4 and 3
+	_, err := Resolve(Options{Base: "tome", NVis: 8}, Facts{
+		Tokens: 41, Views: []int{16, 9, 16}, EncoderBlocks: 2,
+	})
+	want := "n-vis: got 8, want at least 12 (a view gets 3 of them, and of its 16 patches"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("views: got %v, want %q", err, want)
+	}
 	o, err := Resolve(Options{Base: "flowcut", NVis: 3}, Facts{Tokens: 9, EncoderBlocks: 4})
 	if err != nil {
 		t.Fatal(err)

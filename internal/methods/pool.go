@@ -73,7 +73,7 @@ func checkGrids(in *reduce.Input, m *method) error {
 	}
 	if count != in.N {
 		return fmt.Errorf("methods: newlines: got %d tokens on no grid, which %s cannot "+
-			"honour: it averages cells of the picture's grids; want newlines drop or skip",
+			"honour: it reads the picture's grids; want newlines drop or skip",
 			in.N-count, m.Name)
 	}
 	return nil

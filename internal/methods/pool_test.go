@@ -1,6 +1,7 @@
 package methods
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -67,6 +68,13 @@ func TestPoolGrids(t *testing.T) {
 		}
 	}
 	bad := *in
+	bad.Grids = []reduce.Cut{grid(0, 4, 4)}
+	for _, m := range []*method{poolMethod, vScanMethod, hiPruneMethod} { // one text for all
+		if want := "which " + m.Name + " cannot honour: it reads the picture's grids"; !strings.
+			Contains(fmt.Sprint(checkGrids(&bad, m)), want) {
+			t.Errorf("got %v, want %q", checkGrids(&bad, m), want)
+		}
+	}
 	bad.Grids = nil
 	if _, err := Reduce(&bad, o, nil); err == nil ||
 		!strings.Contains(err.Error(), "pool: grid: got none") {

@@ -75,20 +75,24 @@ func toMeLeft(n int, merges []int) (left int, capped []int) {
 	return n, capped
 }
 
+// toMeLeast returns the fewest rows that merges in so many blocks leave of n patches.
+func toMeLeast(n, blocks int) int {
+	for range blocks {
+		n -= n / 2
+	}
+	return n
+}
+
 // toMeSchedule spreads the merges that leave n of the patches as evenly as possible over the
 // blocks, larger numbers first.
 func toMeSchedule(patches, n, blocks int) ([]int, error) {
-	merges := make([]int, blocks)
-	for i := range merges {
-		merges[i] = patches
-	}
-	if least, _ := toMeLeft(patches, merges); n < least {
+	if least := toMeLeast(patches, blocks); n < least {
 		return nil, refused("n-vis", errs.TooSmall, strconv.Itoa(n),
 			fmt.Sprintf("at least %d", least),
 			fmt.Sprintf("of a view's %d patches tome merges at most half in each of %d blocks",
 				patches, blocks))
 	}
-	clear(merges)
+	merges := make([]int, blocks)
 	if n == patches {
 		return merges, nil
 	}
@@ -194,10 +198,12 @@ func toMeResolve(p *Plan, views []int) error {
 				continue
 			}
 			merges, err := toMeSchedule(views[i], n, p.EncoderBlocks)
-			if err != nil {
+			switch {
+			case err != nil && len(views) > 1:
+				return p.toMeShares(views, i, n)
+			case err != nil:
 				return err
-			}
-			if i == 0 {
+			case i == 0:
 				t.merges = merges
 			}
 		}
@@ -220,6 +226,20 @@ func toMeResolve(p *Plan, views []int) error {
 		p.NVis += left
 	}
 	return nil
+}
+
+// toMeShares refuses a budget that leaves view i a share of n rows, fewer than it can merge into.
+func (p *Plan) toMeShares(views []int, i, n int) error {
+	least, few := p.NVis, true
+	for few {
+		least, few = least+1, false
+		for v, share := range shares(least, views, 1) {
+			few = few || share < toMeLeast(views[v], p.EncoderBlocks)
+		}
+	}
+	return refused("n-vis", errs.TooSmall, strconv.Itoa(p.NVis), fmt.Sprintf("at least %d", least),
+		fmt.Sprintf("a view gets %d of them, and of its %d patches tome merges at most half in "+
+			"each of %d blocks", n, views[i], p.EncoderBlocks))
 }
 
 // left returns how many of the rows that enter a block remain.
