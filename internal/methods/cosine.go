@@ -20,9 +20,13 @@ type cosines struct {
 	norm []float64 // [n] in float64
 	rep  []int     // [n] equal for rows that are copies of each other
 
-	x    []float32          // [n, width]
-	fine map[[2]int]float64 // float64 cosines that exact has computed, by rep
-	size map[int]float64    // and their norms, by row
+	x      []float32          // [n, width]
+	first  []int              // the first row of each rep
+	fine   map[[2]int]float64 // float64 cosines that exact has computed one by one, by rep
+	size   map[int]float64    // and their norms, by row
+	alone  []int              // how many those are, by rep
+	unit   []float64          // rows of length 1 by rep, [*, width]; nil until whole needs them
+	wholes [][]float64        // by rep, a row of float64 cosines with every rep, or nil
 }
 
 // nearestHeads implements similarity.
@@ -137,6 +141,7 @@ next:
 		distinct = append(distinct, i)
 	}
 	m := len(distinct)
+	c.first, c.alone, c.wholes = distinct, make([]int, m), make([][]float64, m)
 	rows, scale := gather(p, x, distinct, c.norm, width)
 	full := c.c
 	if m < n {
@@ -184,8 +189,20 @@ func (c *cosines) exact(i, j int32) float64 {
 		return 0
 	}
 	a, b := min(c.rep[i], c.rep[j]), max(c.rep[i], c.rep[j])
+	if row := c.wholes[a]; row != nil {
+		return row[b]
+	}
+	if row := c.wholes[b]; row != nil {
+		return row[a]
+	}
 	v, ok := c.fine[[2]int{a, b}]
 	if !ok {
+		for _, r := range [2]int{a, b} {
+			if c.alone[r]++; c.alone[r] > len(c.first)/wholeShare {
+				c.whole(r)
+				return c.wholes[r][a+b-r]
+			}
+		}
 		width := len(c.x) / c.n
 		x, y := c.x[int(i)*width:][:width], c.x[int(j)*width:][:width]
 		in, jn := c.exactNorm(i), c.exactNorm(j)
@@ -195,6 +212,53 @@ func (c *cosines) exact(i, j int32) float64 {
 		c.fine[[2]int{a, b}] = v
 	}
 	return v
+}
+
+// wholeShare is the share of a row's cosines, one in so many, that takes as long to compute one by
+// one as the row takes at once.
+const wholeShare = 32
+
+// whole computes the float64 cosines of rep r at once, each with the operations of exact. Those of
+// a row of zeros are not defined.
+func (c *cosines) whole(r int) {
+	m, width := len(c.first), len(c.x)/c.n
+	if c.unit == nil {
+		c.unit = make([]float64, m*width)
+		c.pool.Run(m, func(i int) {
+			row := c.x[c.first[i]*width:][:width]
+			size := norm(row)
+			for k, v := range row {
+				c.unit[i*width+k] = float64(v) / size
+			}
+		})
+	}
+	row, rest := make([]float64, m), make([]int, 0, m+3)
+	for i, known := range c.wholes {
+		if known != nil {
+			row[i] = known[r]
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	for len(rest)%4 > 0 {
+		rest = append(rest, r)
+	}
+	x := c.unit[r*width:][:width]
+	out := make([][4]float64, len(rest)/4)
+	c.pool.Run(len(out), func(q int) {
+		of := func(i int) []float64 { return c.unit[rest[4*q+i]*width:][:len(x)] }
+		y0, y1, y2, y3 := of(0), of(1), of(2), of(3)
+		var v0, v1, v2, v3 float64
+		for k, w := range x {
+			v0, v1 = math.FMA(w, y0[k], v0), math.FMA(w, y1[k], v1)
+			v2, v3 = math.FMA(w, y2[k], v2), math.FMA(w, y3[k], v3)
+		}
+		out[q] = [4]float64{v0, v1, v2, v3}
+	})
+	for i, j := range rest {
+		row[j] = out[i/4][i%4]
+	}
+	c.wholes[r] = row
 }
 
 // exactNorm is the norm of row i, the same on every machine.

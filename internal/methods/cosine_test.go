@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/kernel"
 )
 
 // Ensure that cosines do not depend on the length of rows, not even where float32 cannot hold their
@@ -47,5 +49,38 @@ func TestCosinesOfAnyLength(t *testing.T) {
 					got.c[5*n+j], got.c[9*n+j], got.c[j*n+j])
 			}
 		}
+	}
+}
+
+// Ensure that exact gives the same bits in whatever order, one by one or a row at once: x·y summed
+// in order with fused multiply-adds, each row divided by its length.
+func TestExactCosines(t *testing.T) {
+	const n, width = 203, 19
+	rng := rand.New(rand.NewPCG(4, 1))
+	x := make([]float32, n*width)
+	for i := range x {
+		x[i] = float32(1 + 0.01*rng.NormFloat64())
+	}
+	copy(x[5*width:6*width], x[3*width:4*width])
+	clear(x[9*width : 10*width])
+	pool := kernel.NewPool(2)
+	defer pool.Close()
+	c, err := newCosines(pool, x, n, width, "X")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range rng.Perm(n * n) {
+		i, j := pair/n, pair%n
+		a, b, want := x[i*width:][:width], x[j*width:][:width], 0.0
+		for k := 0; k < width && i != 9 && j != 9; k++ {
+			want = math.FMA(float64(a[k])/norm(a), float64(b[k])/norm(b), want)
+		}
+		if got := c.exact(int32(i), int32(j)); got != want {
+			t.Fatalf("cosine of %d and %d: got %v, want %v", i, j, got, want)
+		}
+	}
+	if computed := len(c.fine); computed > n*n/wholeShare {
+		t.Errorf("%d cosines were computed one by one, want at most one in %d", computed,
+			wholeShare)
 	}
 }
