@@ -15,7 +15,11 @@ import (
 // service reads their prompt once, because the later ones find it in the prefix cache.
 func (f *Front) Submit(ctx context.Context, c *Call) (restore.Job, error) {
 	if c.N < 2 {
-		return f.Service.Submit(ctx, c.Request)
+		job, err := f.Service.Submit(ctx, c.Request)
+		if err != nil {
+			return nil, err
+		}
+		return &joined{Job: job}, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	j := &choices{call: c, cancel: cancel, pieces: make(chan choicePiece)}
@@ -36,7 +40,7 @@ func (f *Front) Submit(ctx context.Context, c *Call) (restore.Job, error) {
 			}
 			return nil, err
 		}
-		j.jobs = append(j.jobs, job)
+		j.jobs = append(j.jobs, &joined{Job: job})
 	}
 	for i, job := range j.jobs {
 		j.running.Add(1)
@@ -64,19 +68,36 @@ type choicePiece struct {
 	piece  *restore.Piece
 }
 
-// forward passes the pieces of one choice on, those without text with the next that has some.
+// joined is a job whose tokens come with the text that they end in. Tokens that add none at the end
+// have a last piece: a stop string may cut a token whose first part was sent before.
+type joined struct {
+	restore.Job
+	held []restore.Token
+}
+
+// Next implements [restore.Job].
+func (j *joined) Next() (*restore.Piece, bool) {
+	p, more := j.Job.Next()
+	if !more && j.held == nil {
+		return nil, false
+	}
+	if p == nil {
+		p = new(restore.Piece)
+	}
+	j.held, p.Tokens = append(j.held, p.Tokens...), nil
+	if p.Text != "" || !more {
+		p.Tokens, j.held = j.held, nil
+	}
+	return p, true
+}
+
+// forward passes the pieces of one choice on.
 func (j *choices) forward(ctx context.Context, choice int, job restore.Job) {
 	defer j.running.Done()
-	var held []restore.Token
-	for {
-		p, more := job.Next()
-		if !more {
-			return
-		}
-		if held = append(held, p.Tokens...); p.Text == "" {
+	for p, more := job.Next(); more; p, more = job.Next() {
+		if p.Text == "" && p.Tokens == nil {
 			continue
 		}
-		p.Tokens, held = held, nil
 		select {
 		case j.pieces <- choicePiece{choice, p}:
 		case <-ctx.Done():

@@ -192,20 +192,7 @@ func (x *exchange) follow(j restore.Job, c *api.Call) error {
 		stop := s.breakSilence(silence, x.leave)
 		defer stop()
 	}
-	var held []restore.Token // tokens without text yet
-	for {
-		p, more := j.Next()
-		if !more {
-			break
-		}
-		if p.Text == "" {
-			held = append(held, p.Tokens...)
-		} else {
-			p.Tokens, held = append(held, p.Tokens...), nil
-		}
-		if !s.piece(p, j.Ready) {
-			break
-		}
+	for p, more := j.Next(); more && s.piece(p, j.Ready); p, more = j.Next() {
 	}
 	return x.finish(j, s)
 }

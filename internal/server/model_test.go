@@ -17,6 +17,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -675,6 +677,62 @@ func TestSampling(t *testing.T) {
 	if cut.Choices[0].FinishReason != "length" || cut.Usage.Completion != 2 ||
 		long.Choices[0].FinishReason != "stop" {
 		t.Errorf("limits: got %s and %s", cut.raw, long.raw)
+	}
+}
+
+// Ensure that a stream has the same tokens as a whole reply, also the last one, of which a stop
+// string leaves a part.
+func TestStreamedTokens(t *testing.T) {
+	h := start(t, nil)
+	stop := []string{", a g"}
+	question := body("Describe the image.", map[string]any{"logprobs": true, "stop": stop},
+		scene(t))
+	several := body("Describe the image.", map[string]any{"logprobs": true, "stop": stop, "n": 2,
+		"temperature": 1e-6}, scene(t))
+	const each, tokens = `"bytes":\[(.*?)\]`, `"tokens":\[(.*?)\],"token_logprobs"`
+	for _, c := range []struct {
+		name, path string
+		body       map[string]any
+		tokens     string // pattern of a list of them
+		times      int    // that a stream has each
+	}{
+		{"chat", "/v1/chat/completions", question, each, 1},
+		{"choices", "/v1/chat/completions", several, each, 1},
+		{"completion", "/v1/completions", map[string]any{"prompt": "Hello", "logprobs": 0,
+			"max_tokens": 100, "stop": stop, "response_format": map[string]any{
+				"type": "json_schema", "json_schema": map[string]any{
+					"name": "d", "schema": map[string]any{"const": description}}}}, tokens, 1},
+		// also in the last four events
+		{"response", "/v1/responses", map[string]any{"stop": stop,
+			"include": []string{"message.output_text.logprobs"},
+			"input": []any{map[string]any{"role": "user", "content": []any{
+				map[string]any{"type": "input_text", "text": "Describe the image."},
+				map[string]any{"type": "input_image", "image_url": dataURL(scene(t))},
+			}}}}, each, 5},
+		{"ollama", "/api/chat", map[string]any{"logprobs": true,
+			"options": map[string]any{"stop": stop},
+			"messages": []any{map[string]any{"role": "user", "content": "Describe the image.",
+				"images": []any{scene(t)}}}}, each, 1},
+	} {
+		var got [2][]string
+		for i := range got {
+			c.body["stream"] = i == 1
+			var lists []string
+			all := regexp.MustCompile(c.tokens).FindAllStringSubmatch(
+				h.post(t, c.path, c.body).raw, -1)
+			for _, m := range all {
+				if m[1] != "" {
+					lists = append(lists, m[1])
+				}
+			}
+			got[i] = strings.Split(strings.Join(lists, ","), ",")
+			slices.Sort(got[i])
+		}
+		want := slices.Repeat(got[0], c.times)
+		slices.Sort(want)
+		if len(want) < 10 || !slices.Equal(got[1], want) {
+			t.Errorf("%s: got %q in a stream, want %q", c.name, got[1], want)
+		}
 	}
 }
 

@@ -65,13 +65,13 @@ func (s *stream) breakSilence(silence time.Duration, leave func()) (stop func())
 // sendBytes is how much a stream collects at most while pieces wait that were generated meanwhile.
 const sendBytes = 2048
 
-// piece writes a piece of the answer, which has no text if the text is not complete yet. If ready
-// says that the next piece is there, they may share a write. It returns false if the client no
-// longer reads.
+// piece writes a piece of the answer, which has neither text nor tokens if the text is not complete
+// yet. If ready says that the next piece is there, they may share a write. It returns false if the
+// client no longer reads.
 func (s *stream) piece(p *restore.Piece, ready func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Text != "" {
+	if p.Text != "" || p.Tokens != nil {
 		s.begin()
 		s.add(s.call.Events.Piece(p))
 	}
