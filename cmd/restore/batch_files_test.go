@@ -208,10 +208,10 @@ func TestBatchPictureChanged(t *testing.T) {
 func TestBatchSettings(t *testing.T) {
 	t.Parallel() // it mostly waits for processes
 	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
-	for _, name := range []string{"1", "2"} { // files of thresholds
+	for name, mean := range map[string]string{"1": "16", "2": "16,26"} { // files of thresholds
 		pictures := filepath.Dir(clitest.Drawn(t, int64(len(name))))
 		file := filepath.Join(dir, "budget.json")
-		r := commandLine("budget", "--images", pictures, "--mean", name+"6", "-o", file)
+		r := commandLine("budget", "--images", pictures, "--mean", mean, "-o", file)
 		if r.Code != cli.ExitOK {
 			t.Fatal(r.Err)
 		}

@@ -346,8 +346,8 @@ func TestPack(t *testing.T) {
 		!strings.Contains(r.Out, "keeps") {
 		t.Errorf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
 	}
-	if r := commandLine("run", "-m", file, "--quant", "q4", "-p", "?"); r.Code != cli.ExitFailure ||
-		!strings.Contains(r.Err, `quant: got "q4", want none or the packed type of builtin, q8`) {
+	if r := commandLine("run", "-m", file, "--quant", "q4", "-p", "?"); r.Code != cli.ExitUsage ||
+		!strings.Contains(r.Err, "--quant: got q4, want none or the packed type of builtin, q8") {
 		t.Errorf("exit %d, stderr %q", r.Code, r.Err)
 	}
 	if err := os.Truncate(file, 1<<20); err != nil {
