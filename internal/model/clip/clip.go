@@ -19,6 +19,7 @@ package clip
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -36,18 +37,8 @@ type Config struct {
 // ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
 // CLIPVisionConfig.
 func ParseConfig(v *model.Values) Config {
-	c := Config{
-		Hidden:    v.Int("hidden_size", 768, 1, 1<<16),
-		Heads:     v.Int("num_attention_heads", 12, 1, 1<<10),
-		Layers:    v.Int("num_hidden_layers", 12, 1, 1<<10),
-		MLP:       v.Int("intermediate_size", 3072, 1, 1<<18),
-		ImageSide: v.Int("image_size", 224, 1, 1<<14),
-		Patch:     v.Int("patch_size", 32, 1, 1<<10),
-		Eps:       v.Float("layer_norm_eps", 1e-5),
-		Act:       v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu"),
-	}
-	v.Unsupported(map[string]string{"num_channels": "3", "model_type": `"clip_vision_model"`})
-	c.check(v)
+	c := sizes(v, "clip_vision_model", 32, 1e-5)
+	c.Act = v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu")
 	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
 		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
 	}
@@ -57,27 +48,24 @@ func ParseConfig(v *model.Values) Config {
 // ParseSigLIP reads a vision_config object of a SigLIP tower. Absent keys take the defaults of
 // transformers' SiglipVisionConfig. Pixels beyond whole patches are not read.
 func ParseSigLIP(v *model.Values) Config {
+	c := sizes(v, "siglip_vision_model", 16, 1e-6)
+	c.Act = v.String("hidden_act", geluTanh, geluTanh, "gelu")
+	c.SigLIP = true
+	return c
+}
+
+// sizes reads what both towers have. kind is the tower's model_type; patch and eps are defaults.
+func sizes(v *model.Values, kind string, patch int, eps float64) Config {
 	c := Config{
 		Hidden:    v.Int("hidden_size", 768, 1, 1<<16),
 		Heads:     v.Int("num_attention_heads", 12, 1, 1<<10),
 		Layers:    v.Int("num_hidden_layers", 12, 1, 1<<10),
 		MLP:       v.Int("intermediate_size", 3072, 1, 1<<18),
 		ImageSide: v.Int("image_size", 224, 1, 1<<14),
-		Patch:     v.Int("patch_size", 16, 1, 1<<10),
-		Eps:       v.Float("layer_norm_eps", 1e-6),
-		Act:       v.String("hidden_act", geluTanh, geluTanh, "gelu"),
-		SigLIP:    true,
+		Patch:     v.Int("patch_size", patch, 1, 1<<10),
+		Eps:       v.Float("layer_norm_eps", eps),
 	}
-	v.Unsupported(map[string]string{"num_channels": "3", "model_type": `"siglip_vision_model"`})
-	c.check(v)
-	return c
-}
-
-// geluTanh is the tanh form of GELU.
-const geluTanh = "gelu_pytorch_tanh"
-
-// check records sizes that do not fit each other.
-func (c *Config) check(v *model.Values) {
+	v.Unsupported(map[string]string{"num_channels": "3", "model_type": strconv.Quote(kind)})
 	if c.Hidden%c.Heads != 0 {
 		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
 			c.Hidden)
@@ -85,7 +73,11 @@ func (c *Config) check(v *model.Values) {
 	if c.Patch > c.ImageSide {
 		v.Fail("patch_size", "got %d, want at most image_size %d", c.Patch, c.ImageSide)
 	}
+	return c
 }
+
+// geluTanh is the tanh form of GELU.
+const geluTanh = "gelu_pytorch_tanh"
 
 // Grid returns the number of patches along one side.
 func (c *Config) Grid() int { return c.ImageSide / c.Patch }
