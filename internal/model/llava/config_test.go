@@ -1,6 +1,7 @@
 package llava
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -59,5 +60,25 @@ func TestParseConfigSigLIP(t *testing.T) {
 		{"type": "linear", "factor": 4}}, "vision_config": {}}`))
 	if err != nil || c.Text.Stretch.Factor != 4 || !math.IsInf(c.Text.Stretch.Low, 1) {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// Ensure that an exported model's processor counts a picture's tokens as its tower makes them.
+func TestProcessorConfig(t *testing.T) {
+	for vision, want := range map[string]string{
+		`{"patch_size": 14}`:                  `"num_additional_image_tokens":1,"patch_size":14`,
+		`{"model_type": "clip_vision_model"}`: `"num_additional_image_tokens":1,"patch_size":32`,
+		`{"model_type": "siglip_vision_model", "patch_size": 14}`: `"num_additional_image_tokens":0,` +
+			`"patch_size":14`,
+		`{"model_type": "siglip_vision_model"}`: `"num_additional_image_tokens":0,"patch_size":16`,
+	} {
+		got, err := processorConfig("LlavaProcessor",
+			map[string]json.RawMessage{"vision_config": json.RawMessage(vision)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := json.Marshal(got); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: got %s, %v, want %s", vision, text, err, want)
+		}
 	}
 }

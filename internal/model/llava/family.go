@@ -122,6 +122,7 @@ func lastNorm(b checkpoint.Bundle) map[string]*checkpoint.Weight {
 func processorConfig(class string, config map[string]json.RawMessage) (any, error) {
 	var vision struct {
 		Patch json.RawMessage `json:"patch_size"`
+		Type  string          `json:"model_type"`
 	}
 	if err := json.Unmarshal(config["vision_config"], &vision); err != nil {
 		return nil, fmt.Errorf("vision_config: %w", err)
@@ -130,13 +131,17 @@ func processorConfig(class string, config map[string]json.RawMessage) (any, erro
 	if strategy == nil {
 		strategy = json.RawMessage(`"default"`)
 	}
+	classTokens, patch := 1, "32"
+	if vision.Type == sigLIP {
+		classTokens, patch = 0, "16"
+	}
 	if vision.Patch == nil {
-		vision.Patch = json.RawMessage("32")
+		vision.Patch = json.RawMessage(patch)
 	}
 	return map[string]any{
 		"processor_class":                class,
 		"image_token":                    "<image>",
-		"num_additional_image_tokens":    1, // the class token
+		"num_additional_image_tokens":    classTokens,
 		"patch_size":                     vision.Patch,
 		"vision_feature_select_strategy": strategy,
 	}, nil

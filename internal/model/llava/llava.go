@@ -39,13 +39,15 @@ type Config struct {
 	Canvases   [][2]int // [height, width] in pixels to which a picture in tiles is resized
 }
 
+// sigLIP is the model_type of SigLIP towers.
+const sigLIP = "siglip_vision_model"
+
 // ParseConfig reads config.json; every problem is in the error.
 func ParseConfig(data []byte) (*Config, error) {
 	v, err := model.ParseConfig(data)
 	if err != nil {
 		return nil, err
 	}
-	const sigLIP = "siglip_vision_model"
 	vision, towerOf := v.Object("vision_config", true), clip.ParseConfig
 	if vision.String("model_type", "clip_vision_model", "clip_vision_model", sigLIP) == sigLIP {
 		towerOf = clip.ParseSigLIP
