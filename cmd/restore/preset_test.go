@@ -18,22 +18,22 @@ func TestPresetFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"--n-vis: got 999, want at most 576":                {"--n-vis", "999"},
-		"--preset a: --n-vis: got 577, want at most 576":    {"--preset", `a={"n_vis":577}`},
-		"--preset: a: nvis: unknown field, the nearest":     {"--preset", `a={"nvis":3}`},
-		"a: nvis: unknown field, the nearest is n_vis":      {"--preset", "@" + file},
-		"--preset: a: invalid JSON":                         {"--preset", "a="},
-		"--n-vis: got a mean of 64 tokens a layer":          {"--base", "fastv"},
-		"--n-vis: got auto:50, want a budget among":         {"--n-vis", "auto:50"},
-		"--n-vis: got 65, want 64 or 66":                    {"--base", "downsample", "--n-vis", "65"},
-		"--holov-patches: got 1000":                         {"--holov-patches", "1000"},
-		"--hiprune-layer: got 99":                           {"--base", "hiprune", "--hiprune-layer", "99"},
-		"--preset f: --n-vis: got a mean of 64":             {"--preset", `f={"base":"fastv"}`},
-		"--preset f: --base: got pixelprune, want another":  {"--preset", `f={"base":"pixelprune"}`},
-		"--preset builtin: the name is taken":               {"--preset", `builtin={"n_vis":5}`},
-		`--detail: got "low", want none|budget`:             {"--detail", "low"},
-		"--preset: a: --gamma: got 3, want 0 to 1":          {"--preset", `a={"gamma":3}`},
-		"--preset a: --n-vis: got 64, which has no effect ": {"--base", "none", "--preset", `a={"n_vis":64}`},
+		"--n-vis: got 999, want at most 576":                 {"--n-vis", "999"},
+		"--preset: a: --n-vis: got 577, want at most 576":    {"--preset", `a={"n_vis":577}`},
+		"--preset: a: nvis: unknown field, the nearest":      {"--preset", `a={"nvis":3}`},
+		"a: nvis: unknown field, the nearest is n_vis":       {"--preset", "@" + file},
+		"--preset: a: invalid JSON":                          {"--preset", "a="},
+		"--n-vis: got a mean of 64 tokens a layer":           {"--base", "fastv"},
+		"--n-vis: got auto:50, want a budget among":          {"--n-vis", "auto:50"},
+		"--n-vis: got 65, want 64 or 66":                     {"--base", "downsample", "--n-vis", "65"},
+		"--holov-patches: got 1000":                          {"--holov-patches", "1000"},
+		"--hiprune-layer: got 99":                            {"--base", "hiprune", "--hiprune-layer", "99"},
+		"--preset: f: --n-vis: got a mean of 64":             {"--preset", `f={"base":"fastv"}`},
+		"--preset: f: --base: got pixelprune, want another":  {"--preset", `f={"base":"pixelprune"}`},
+		"--preset: builtin: the name is taken":               {"--preset", `builtin={"n_vis":5}`},
+		`--detail: got "low", want none|budget`:              {"--detail", "low"},
+		"--preset: a: --gamma: got 3, want 0 to 1":           {"--preset", `a={"gamma":3}`},
+		"--preset: a: --n-vis: got 64, which has no effect ": {"--base", "none", "--preset", `a={"n_vis":64}`},
 	} {
 		r := commandLine(append([]string{"serve", "--port", "0"}, args...)...)
 		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {

@@ -209,6 +209,9 @@ func (o *answeringFlags) settings(loader *media.Loader) (api.Settings, error) {
 
 // fits refuses settings that the model cannot honour.
 func (o *answeringFlags) fits(settings *api.Settings, s restore.Service) error {
+	if err := settings.CheckPresets(s); err != nil {
+		return cli.Flagf("preset", "%w", err)
+	}
 	if err := settings.Check(s); err != nil {
 		return &cli.UsageError{Err: err}
 	}

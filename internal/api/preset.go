@@ -93,10 +93,14 @@ func (p *Preset) over(s Settings) (Settings, error) {
 	return s, err
 }
 
-// Check refuses settings that the model cannot honour: a name that occurs twice, a budget of more
-// tokens than every picture has, and, if the service can tell, every other reduction that all
-// pictures would be refused for.
+// Check refuses defaults that the model cannot honour: a budget of more tokens than every picture
+// has, and, if the service can tell, every other reduction that all pictures would be refused for.
 func (s *Settings) Check(service restore.Service) error {
+	return fits(s.Reduction, s.Exact, service)
+}
+
+// CheckPresets refuses a preset's name that occurs twice, and what [Settings.Check] refuses.
+func (s *Settings) CheckPresets(service restore.Service) error {
 	i := service.Info()
 	seen := map[string]bool{i.ID: true}
 	for _, name := range s.Aliases {
@@ -104,19 +108,19 @@ func (s *Settings) Check(service restore.Service) error {
 	}
 	for _, p := range s.Presets {
 		if seen[p.Name] || seen[p.Name+":latest"] {
-			return fmt.Errorf("--preset %s: the name is taken, want another than those of the "+
+			return fmt.Errorf("%s: the name is taken, want another than those of the "+
 				"model and of other presets", p.Name)
 		}
 		seen[p.Name], seen[p.Name+":latest"] = true, true
 		over, err := p.over(*s)
 		if err != nil {
-			return fmt.Errorf("--preset %s: %w", p.Name, err)
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 		if err := fits(over.Reduction, budget(p.reduction) != "", service); err != nil {
-			return fmt.Errorf("--preset %s: %w", p.Name, err)
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
-	return fits(s.Reduction, s.Exact, service)
+	return nil
 }
 
 // fits refuses a reduction that no picture can have, if all have as many tokens; exact: also a

@@ -39,7 +39,7 @@ func (d *DrawingFlags) Check() error {
 	return CheckPicture("overlay-stages", d.Stages)
 }
 
-// CheckPicture refuses a name with another extension than those of PNG and JPEG.
+// CheckPicture refuses a name whose extension is neither PNG's nor JPEG's.
 func CheckPicture(flag, path string) error {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case "", ".png", ".jpg", ".jpeg":

@@ -463,16 +463,12 @@ func (e *Engine) describePicture() (*anyPicture, error) {
 	if s := e.m.Info().Sizes; s == nil || s.Views != 1 {
 		return nil, fmt.Errorf("engine: %s: the number of tokens depends on the picture", e.ck.Name)
 	}
-	px, err := e.Pixels([]*imageproc.Picture{{Width: 1, Height: 1, Pix: make([]byte, 3)}}, nil)
+	_, pic, err := e.blank(1, 1)
 	if err != nil {
 		return nil, err
 	}
-	pics, err := e.m.Pictures(px)
-	if err != nil {
-		return nil, err
-	}
-	_, divisible := pics[0].(model.Divisible)
-	return &anyPicture{pics[0].Shape(), !divisible}, nil
+	_, divisible := pic.(model.Divisible)
+	return &anyPicture{pic.Shape(), !divisible}, nil
 }
 
 // recipe returns the model's own recipe, or nil if it has none.

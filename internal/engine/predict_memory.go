@@ -83,21 +83,15 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 			"generated, want up to %d pixels a side and %d tokens", s.Width, s.Height, s.Text,
 			s.Generated, side, most)
 	}
-	pixels := make([]byte, 3*s.Width*s.Height)
-	pic := &imageproc.Picture{Width: s.Width, Height: s.Height, Pix: pixels}
-	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
+	px, pic, err := e.blank(s.Width, s.Height)
 	if err != nil {
 		return nil, err
 	}
-	pics, err := e.m.Pictures(px)
-	if err != nil {
-		return nil, err
-	}
-	q := &sized{px: px, tokens: pics[0].Shape().N}
+	q := &sized{px: px, tokens: pic.Shape().N}
 	if q.encoded, err = part("encoded", s.Encoded, q.tokens); err != nil {
 		return nil, err
 	}
-	if _, ok := pics[0].(model.Divisible); !ok && q.encoded < q.tokens {
+	if _, ok := pic.(model.Divisible); !ok && q.encoded < q.tokens {
 		return nil, fmt.Errorf("engine: predict: %w", &errs.OptionError{
 			Name: "encoded", Got: fmt.Sprint(s.Encoded), Want: fmt.Sprintf("0 or %d, all of the "+
 				"picture's tokens, which this model's encoder needs", q.tokens)})
@@ -107,6 +101,21 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 	}
 	q.prompt = s.Text + q.kept
 	return q, nil
+}
+
+// blank prepares a black picture of that size.
+func (e *Engine) blank(width, height int) (*imageproc.Pixels, model.Picture, error) {
+	px, err := e.Pixels([]*imageproc.Picture{
+		{Width: width, Height: height, Pix: make([]byte, 3*width*height)},
+	}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	pics, err := e.m.Pictures(px)
+	if err != nil {
+		return nil, nil, err
+	}
+	return px, pics[0], nil
 }
 
 // part checks a number of a picture's tokens; 0 means all.

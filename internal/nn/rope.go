@@ -42,9 +42,9 @@ func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 	return r
 }
 
-// Stretch slows a rotation for contexts that are longer than those of the training, as Llama 3.1
-// does: pairs whose wavelength is above Original/Low turn Factor times as slowly, those below
-// Original/High as before, and those between in part. Source: Hugging Face transformers 4.49
+// Stretch slows a rotation for contexts that are longer than in training, as Llama 3.1 does: pairs
+// whose wavelength is above Original/Low turn Factor times as slowly, those below Original/High as
+// before, and those between in part. Source: Hugging Face transformers 4.49
 // _compute_llama3_parameters.
 type Stretch struct {
 	Factor, Low, High, Original float64

@@ -93,8 +93,9 @@ type completionLogprobs struct {
 	Offsets  []int                `json:"text_offset"`
 }
 
-// newCompletionLogprobs converts tokens that follow a number of characters, the last of which they
-// may complete, and adds theirs to it. A token's offset is that of the character that it begins in.
+// newCompletionLogprobs converts tokens. characters is the number of characters before them, of
+// which they may complete the last; theirs are added to it. A token has the offset of the character
+// in which it begins.
 func newCompletionLogprobs(tokens []restore.Token, characters *int) *completionLogprobs {
 	l := &completionLogprobs{
 		Tokens:   []string{},

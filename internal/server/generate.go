@@ -85,8 +85,8 @@ func (x *exchange) begin() {
 }
 
 // loaded loads the pictures of a call and calls f, which passes it to the service and returns when
-// the pictures are prepared. The server then forgets them. It frees the memory of the body except
-// that of pictures and texts: the call keeps no more of the body.
+// the pictures are prepared. The server then forgets them. It frees the memory of the body, except
+// what pictures and texts take: the call keeps no more of the body.
 func (x *exchange) loaded(f *api.Front, c *api.Call, submit func() error) error {
 	size, err := c.Load(x.ctx, f)
 	if err == nil {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -228,7 +229,8 @@ func TestPresetsRefused(t *testing.T) {
 		if c.s.Reduction == nil {
 			c.s.Reduction = &restore.Reduction{Base: "holov", NVis: 64}
 		}
-		if err := c.s.Check(m); err == nil || !strings.Contains(err.Error(), c.want) {
+		err := cmp.Or(c.s.CheckPresets(m), c.s.Check(m))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: got %v, want an error with %q", c.s, err, c.want)
 		}
 	}

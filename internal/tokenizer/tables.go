@@ -33,8 +33,8 @@ var newForms = &unicode.RangeTable{
 	},
 }
 
-// Letters, numbers and marks of Unicode 15.1 and 16, which the reference knows. Package unicode has
-// those of Unicode 15.
+// Letters, numbers and marks of Unicode 15.1 and 16, which the reference knows. Package unicode is
+// at Unicode 15.
 var newLetters = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x1c89, 0x1c8a, 1}, {0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1},

@@ -45,10 +45,13 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
+// SigLIPType is the model_type of a SigLIP tower.
+const SigLIPType = "siglip_vision_model"
+
 // ParseSigLIP reads a vision_config object of a SigLIP tower. Absent keys take the defaults of
 // transformers' SiglipVisionConfig. Pixels beyond whole patches are not read.
 func ParseSigLIP(v *model.Values) Config {
-	c := sizes(v, "siglip_vision_model", 16, 1e-6)
+	c := sizes(v, SigLIPType, 16, 1e-6)
 	c.Act = v.String("hidden_act", geluTanh, geluTanh, "gelu")
 	c.SigLIP = true
 	return c

@@ -10,6 +10,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -132,7 +133,7 @@ func processorConfig(class string, config map[string]json.RawMessage) (any, erro
 		strategy = json.RawMessage(`"default"`)
 	}
 	classTokens, patch := 1, "32"
-	if vision.Type == sigLIP {
+	if vision.Type == clip.SigLIPType {
 		classTokens, patch = 0, "16"
 	}
 	if vision.Patch == nil {

@@ -39,9 +39,6 @@ type Config struct {
 	Canvases   [][2]int // [height, width] in pixels to which a picture in tiles is resized
 }
 
-// sigLIP is the model_type of SigLIP towers.
-const sigLIP = "siglip_vision_model"
-
 // ParseConfig reads config.json; every problem is in the error.
 func ParseConfig(data []byte) (*Config, error) {
 	v, err := model.ParseConfig(data)
@@ -49,13 +46,14 @@ func ParseConfig(data []byte) (*Config, error) {
 		return nil, err
 	}
 	vision, towerOf := v.Object("vision_config", true), clip.ParseConfig
-	if vision.String("model_type", "clip_vision_model", "clip_vision_model", sigLIP) == sigLIP {
+	if vision.String("model_type", "clip_vision_model", "clip_vision_model",
+		clip.SigLIPType) == clip.SigLIPType {
 		towerOf = clip.ParseSigLIP
 	}
 	c := ReadConfig(v, towerOf)
 	if c.Vision.SigLIP && !c.Full {
 		vision.Fail("model_type", "got %q with vision_feature_select_strategy default, which "+
-			"takes the tower's first patch for a class token, want full", sigLIP)
+			"takes the tower's first patch for a class token, want full", clip.SigLIPType)
 	}
 	c.Full = c.Full && !c.Vision.SigLIP
 	return c, v.Err()

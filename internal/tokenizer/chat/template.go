@@ -106,7 +106,7 @@ func (t *Template) render(msgs []Message, o Options) (jinja.Text, error) {
 	if !o.Now.IsZero() {
 		now = func() time.Time { return o.Now }
 	}
-	var turn []bool
+	turn := make([]bool, len(msgs))
 	if !o.KeepStrings {
 		turn = t.turns(msgs, vars, now)
 	}
@@ -152,42 +152,41 @@ func (t *Template) turns(msgs []Message, vars map[string]any, now func() time.Ti
 		return missing, err
 	}
 	// A template may fail on a form: then all messages get one form.
-	asStrings, asParts := make([]bool, len(msgs)), make([]bool, len(msgs))
+	given, asStrings, asParts := make([]bool, len(msgs)), make([]bool, len(msgs)),
+		make([]bool, len(msgs))
 	for i, m := range msgs {
 		asStrings[i], asParts[i] = m.onlyText() && !m.isString(), m.isString()
 	}
-	for _, turn := range [][]bool{nil, asStrings, asParts} {
+	for _, turn := range [][]bool{given, asStrings, asParts} {
 		absent, err := missing(turn)
-		if err != nil {
+		switch {
+		case err != nil:
 			continue
-		}
-		if turn == nil {
-			turn = make([]bool, len(msgs))
-		}
-		if !slices.Contains(absent, true) {
+		case !slices.Contains(absent, true):
 			return turn
 		}
 		other := slices.Clone(turn)
 		for i := range absent {
 			other[i] = turn[i] != absent[i]
 		}
-		still, err := missing(other)
-		for i := range absent {
-			if absent[i] && err == nil && !still[i] {
-				turn[i] = other[i]
+		if still, err := missing(other); err == nil {
+			for i := range absent {
+				if absent[i] && !still[i] {
+					turn[i] = other[i]
+				}
 			}
 		}
 		return turn
 	}
-	return nil
+	return given
 }
 
 // values returns the messages as a template sees them, with the content of some turned into its
-// other form; nil: none.
+// other form.
 func values(msgs []Message, turn []bool) ([]any, error) {
 	list := make([]any, len(msgs))
 	for i, m := range msgs {
-		v, err := m.value(turn != nil && turn[i])
+		v, err := m.value(turn[i])
 		if err != nil {
 			return nil, fmt.Errorf("chat: message %d: %w", i, err)
 		}
