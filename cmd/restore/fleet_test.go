@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +23,7 @@ import (
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 	"github.com/restore-vlm/restore/internal/fleet/natsserver"
 	"github.com/restore-vlm/restore/internal/smalldisk"
 )
@@ -163,17 +164,6 @@ func private(t *testing.T, dir string) {
 	}
 }
 
-// freeAddress is a free port of this machine.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // listed waits until a fleet has n workers.
 func listed(t *testing.T, url string, n int) {
 	t.Helper()
@@ -191,11 +181,11 @@ func listed(t *testing.T, url string, n int) {
 // Ensure that the NATS server inside a process admits only commands of the same user, which find
 // its token without a flag, also after the process was killed and started again.
 func TestFleetToken(t *testing.T) {
-	home, address := t.TempDir(), freeAddress(t)
+	home, port := t.TempDir(), strconv.Itoa(fleettest.FreePort(t))
 	t.Setenv("XDG_CACHE_HOME", home)
 	t.Setenv("HOME", home)
 	t.Setenv("TMPDIR", t.TempDir()) // a killed process leaves its streams there
-	_, port, _ := net.SplitHostPort(address)
+	address := "127.0.0.1:" + port
 	url := "nats://" + address
 	start := func() *serving { return startServer(t, "--nats", "embedded:"+port) }
 	s := start()
@@ -254,7 +244,7 @@ func TestFleetToken(t *testing.T) {
 
 // Ensure that a NATS server inside a process takes a user and password instead of its token.
 func TestFleetPassword(t *testing.T) {
-	address := freeAddress(t)
+	address := fmt.Sprintf("127.0.0.1:%d", fleettest.FreePort(t))
 	s := startServer(t, "--nats", "embedded://ann:secret@"+address)
 	listed(t, "nats://ann:secret@"+address, 1)
 	if r := commandLine("workers", "--nats", "nats://"+address); r.Code != cli.ExitFailure {

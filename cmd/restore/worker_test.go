@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"image/png"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,19 +15,13 @@ import (
 	"time"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/fleet/fleettest"
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // Ensure that a worker answers probes, and that its log and the gateway's name a request alike.
 func TestWorkerProbes(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	at := fmt.Sprintf("127.0.0.1:%d", fleettest.FreePort(t))
 	url, logs, stop := tested.Fleet(t, 1, "--listen", at, "--log-format", "json")
 	s := startServer(t, "--nats", url)
 	q, err := http.NewRequest("POST", s.url+"/v1/chat/completions",

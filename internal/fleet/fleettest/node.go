@@ -2,6 +2,7 @@ package fleettest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -83,15 +84,22 @@ func (d *Node) Start(t testing.TB) {
 	WaitPort(t, d.Port)
 }
 
-// FreePort is a port of this machine that nobody listens on.
+// FreePort is a port of this machine that nobody listens on. It lies below the ports that systems
+// choose for outgoing connections (from 32768 on Linux, 49152 elsewhere): one of those would be
+// taken by any connection before the caller listens.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	for range 100 {
+		port := 10000 + rand.IntN(20000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal(err)
+	return 0
 }
 
 // WaitPort waits until somebody listens on a port.
