@@ -103,18 +103,27 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 		return err
 	}
 	dir := s.folder(file, ".")
-	var asked map[string]int // number of occurrences of each id
+	var asked map[string]int // number of occurrences of each id; nil if the file has more
 	b.Questions = func() iter.Seq2[*eval.Question, error] {
-		asked = map[string]int{}
-		return number(dataset.Lines(file), func(r *dataset.Row, q *eval.Question) {
+		times := map[string]int{}
+		asked = nil
+		rows := func(yield func(*dataset.Row, error) bool) {
+			for r, err := range dataset.Lines(file) {
+				if !yield(r, err) {
+					return
+				}
+			}
+			asked = times
+		}
+		return number(rows, func(r *dataset.Row, q *eval.Question) {
 			q.Key, q.Text = r.Key("question_id"), r.Text("text")
 			q.Images = []eval.Image{inFolder(dir, r.Text("image"))}
 			if r.Has("category") {
 				q.Category = r.Text("category")
 			}
 			id := seedID(r)
-			n := asked[id]
-			asked[id]++
+			n := times[id]
+			times[id]++
 			if n >= len(truth[id]) {
 				if path != "" {
 					r.Fail("question_id", "got %v, which %s holds %d times", q.Key, path, n)
@@ -140,7 +149,8 @@ func seedLines(s *source, b *eval.Benchmark, file string) error {
 }
 
 // metricsSEEDWhole counts questions of SEED-Bench.json that the question file does not ask as
-// wrong, if all of the file was asked. asked has the number of occurrences of each id.
+// wrong, if all of the file was asked. asked has the number of occurrences of each id in the file;
+// it is nil if the file was not read to its end.
 func metricsSEEDWhole(
 	ctx context.Context, all []*eval.Scored, truth map[string][]*dataset.Row, asked map[string]int,
 ) (eval.Metrics, error) {

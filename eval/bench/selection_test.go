@@ -1,0 +1,35 @@
+package bench
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/restore-vlm/restore/eval"
+)
+
+// Ensure that right answers to a part of SEED-Bench's questions score 100: the questions that the
+// part leaves out are no missing answers.
+func TestSEEDPart(t *testing.T) {
+	b, err := Open("seedbench", filepath.Join("testdata", "llava", "seed_bench"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := map[int]string{}
+	for q, err := range b.Questions() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		right[q.ID] = q.Doc.(seedTruth).answer
+	}
+	for _, part := range []eval.Selection{{Limit: 10}, {Shard: 2, Parts: 3}} {
+		r, _, err := eval.ScoreAll(t.Context(), b, part, right)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range r.Metrics {
+			if m.Value != 100 {
+				t.Errorf("%+v: %s is %v, want 100", part, m.Name, m.Value)
+			}
+		}
+	}
+}
