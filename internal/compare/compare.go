@@ -26,8 +26,10 @@ type Pair struct {
 	Reference string `json:"reference"` // Label of the reference
 	Run       string `json:"run"`
 
-	Metric string  `json:"metric"` // the benchmark's main metric; "" if a run is not complete
-	A      float64 `json:"a"`      // of the reference
+	// Metric is the benchmark's main metric; "" if a run is not complete, or its result is over
+	// other questions than the reference's.
+	Metric string  `json:"metric"`
+	A      float64 `json:"a"` // of the reference
 	B      float64 `json:"b"`
 
 	Change     Change            `json:"change"`
@@ -48,7 +50,8 @@ type Change struct {
 }
 
 // Retained is a setting's mean over benchmarks of its metric in percent of the unreduced run's; the
-// paper's tables call it Average.
+// paper's tables call it Average. A benchmark is missing where the setting has no result, or one
+// over other questions than the unreduced run's.
 type Retained struct {
 	Run        string             `json:"run"`
 	Percent    float64            `json:"percent"`
@@ -168,7 +171,7 @@ func pair(a, b *named, seed int64) (*Pair, error) {
 			p.Categories[name] = change(points, seed)
 		}
 	}
-	if a.Result != nil && b.Result != nil {
+	if sameQuestions(a.Result, b.Result) {
 		name, va, ok := benchmarks.Quoted(p.Benchmark, p.Protocol, a.Result.Metrics)
 		_, vb, ok2 := benchmarks.Quoted(p.Benchmark, p.Protocol, b.Result.Metrics)
 		if ok && ok2 {
@@ -176,6 +179,12 @@ func pair(a, b *named, seed int64) (*Pair, error) {
 		}
 	}
 	return p, nil
+}
+
+// sameQuestions reports whether there are two results, and both are over the same questions.
+func sameQuestions(a, b *eval.Result) bool {
+	return a != nil && b != nil && slices.EqualFunc(a.Scores, b.Scores,
+		func(x, y eval.LineScore) bool { return x.ID == y.ID })
 }
 
 // pointsOf returns the questions that both runs answered.
@@ -249,7 +258,7 @@ func change(points []point, seed int64) Change {
 
 // retained averages each setting over the benchmarks in the paper's Average.
 func retained(runs []*named) []Retained {
-	full := map[string]float64{}
+	full := map[string]*named{} // by benchmark
 	var benches []string
 	value := func(r *named) (float64, bool) {
 		if r.Result == nil {
@@ -261,8 +270,8 @@ func retained(runs []*named) []Retained {
 	}
 	for _, r := range runs {
 		if v, ok := value(r); ok && v != 0 && strings.HasPrefix(r.label, "unreduced") {
-			if _, twice := full[r.benchmark]; !twice {
-				full[r.benchmark] = v
+			if full[r.benchmark] == nil {
+				full[r.benchmark] = r
 				benches = append(benches, r.benchmark)
 			}
 		}
@@ -276,10 +285,11 @@ func retained(runs []*named) []Retained {
 	var counts []int
 	for _, r := range runs {
 		v, ok := value(r)
-		whole, has := full[r.benchmark]
-		if !ok || !has {
+		whole := full[r.benchmark]
+		if !ok || whole == nil || !sameQuestions(whole.Result, r.Result) {
 			continue
 		}
+		unreduced, _ := value(whole)
 		j, seen := of[r.label]
 		if !seen {
 			j = len(out)
@@ -287,7 +297,7 @@ func retained(runs []*named) []Retained {
 			out = append(out, Retained{Run: r.label, Benchmarks: map[string]float64{}})
 			times, counts = append(times, nil), append(counts, 0)
 		}
-		out[j].Benchmarks[r.benchmark] = 100 * v / whole
+		out[j].Benchmarks[r.benchmark] = 100 * v / unreduced
 		for _, x := range r.List {
 			out[j].After += float64(x.After)
 			counts[j]++

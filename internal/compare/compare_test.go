@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,9 @@ func run(benchmark, base string, points string, quoted float64) *eval.Records {
 	}
 	name := map[string]string{"gqa": "accuracy", "mme": "total", "ocrbench": "total"}[benchmark]
 	r.Result = &eval.Result{Metrics: eval.Metrics{{Name: name, Value: quoted}}}
+	for _, x := range r.List {
+		r.Result.Scores = append(r.Result.Scores, eval.LineScore{ID: x.ID, Score: x.Score})
+	}
 	return r
 }
 
@@ -84,6 +88,25 @@ func TestRuns(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+}
+
+// Ensure that metrics over different questions are not set against each other: here the first ten
+// and all twenty.
+func TestRunsOfDifferentQuestions(t *testing.T) {
+	full := run("gqa", "none", "11111111111111111100", 90)
+	part := run("gqa", "holov", "1111111111", 100)
+	c, err := Runs([]*eval.Records{
+		full, part, run("mme", "none", "1100", 2000), run("mme", "holov", "1100", 1500),
+	}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Pairs[0]; p.Metric != "" || p.Change.Questions != 10 || p.Change.B != 100 {
+		t.Errorf("%+v", p)
+	}
+	if r := c.Retained[1]; r.Percent != 75 || !slices.Equal(r.Missing, []string{"gqa paper s"}) {
+		t.Errorf("%+v", r)
 	}
 }
 

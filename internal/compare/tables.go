@@ -33,7 +33,8 @@ func (c *Comparison) pairs() *table.Table {
 			"Points: mean over questions that both answered, in percent; the metric may count " +
 				"otherwise. The interval draws pictures. Lost and gained: questions with " +
 				"fewer and more points; " +
-				"p is exact, two-sided.",
+				"p is exact, two-sided. No metric: a run is not complete, or is over other " +
+				"questions than the reference.",
 		},
 	}
 	last := ""
