@@ -2,12 +2,14 @@ package dataset
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -178,8 +180,13 @@ func (s *shard) check(meta *format.FileMetaData) error {
 }
 
 // checkPages goes over the headers of a chunk's pages and returns an error for sizes that are
-// impossible for its bytes.
+// impossible for its bytes, and for what the parquet library (0.32.0) decodes wrongly: LZ4_RAW and
+// runs of booleans.
 func (s *shard) checkPages(m *format.ColumnMetaData) error {
+	if m.Codec == format.Lz4Raw {
+		return fmt.Errorf("compressed as %v, which is not supported: want one of %v, %v, %v, %v",
+			m.Codec, format.Snappy, format.Gzip, format.Brotli, format.Zstd)
+	}
 	at := m.DataPageOffset
 	if m.DictionaryPageOffset != 0 {
 		at = min(at, m.DictionaryPageOffset)
@@ -194,9 +201,10 @@ func (s *shard) checkPages(m *format.ColumnMetaData) error {
 		}
 		at += int64(n)
 		size, packed := int64(h.UncompressedPageSize), int64(h.CompressedPageSize)
-		values := int64(h.DataPageHeader.V.NumValues)
+		values, encoding := int64(h.DataPageHeader.V.NumValues), h.DataPageHeader.V.Encoding
 		if h.Type == format.DataPageV2 {
 			values = int64(h.DataPageHeaderV2.V.NumValues)
+			encoding = h.DataPageHeaderV2.V.Encoding
 		} else if h.Type == format.DictionaryPage {
 			values = int64(h.DictionaryPageHeader.V.NumValues)
 		}
@@ -207,6 +215,9 @@ func (s *shard) checkPages(m *format.ColumnMetaData) error {
 			return fmt.Errorf("page at byte %d: %d bytes from %d, want less", at, size, packed)
 		case values < 0 || values > maxPageValues+64*size:
 			return fmt.Errorf("page at byte %d: %d values in %d bytes", at, values, size)
+		case m.Type == format.Boolean && encoding != format.Plain:
+			return fmt.Errorf("page at byte %d: booleans encoded as %v, which is not supported: "+
+				"want %v, as in data pages of version 1", at, encoding, format.Plain)
 		}
 		at += packed
 	}
@@ -363,7 +374,7 @@ func (t *tree) assemble(parts map[*leaf][]parquet.Value, item bool) any {
 		return nil
 	}
 	if t.leaf != nil {
-		return scalar(first[0])
+		return scalar(first[0], unsigned(t.column))
 	}
 	if len(t.inside) == 1 && t.inside[0].column.Repeated() {
 		// A list: its group holds the repeated group "list", which holds the items' column.
@@ -404,13 +415,29 @@ func (t *tree) split(parts map[*leaf][]parquet.Value) (items []map[*leaf][]parqu
 	return items
 }
 
-func scalar(v parquet.Value) any {
+// unsigned reports whether a column holds whole numbers without a sign.
+func unsigned(c *parquet.Column) bool {
+	l := c.Type().LogicalType()
+	if l == nil {
+		return false
+	}
+	t, ok := l.Value.(*format.IntType)
+	return ok && !t.IsSigned
+}
+
+func scalar(v parquet.Value, unsigned bool) any {
 	switch v.Kind() {
 	case parquet.Boolean:
 		return v.Boolean()
 	case parquet.Int32:
+		if unsigned {
+			return int64(v.Uint32())
+		}
 		return int64(v.Int32())
 	case parquet.Int64:
+		if unsigned && v.Int64() < 0 {
+			return json.Number(strconv.FormatUint(v.Uint64(), 10))
+		}
 		return v.Int64()
 	case parquet.Float:
 		return float64(v.Float())

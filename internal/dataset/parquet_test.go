@@ -2,7 +2,9 @@ package dataset
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -254,6 +256,61 @@ func (p *Parquet) Len() (n int64) {
 
 // Ensure that a file that Git LFS has not fetched, and a folder in a file's place, say what they
 // are.
+// Ensure that what the parquet library decodes wrongly is refused: 20 times true and 20 times false
+// in runs, as pyarrow 26 writes them into data pages of version 2, and LZ4_RAW.
+func TestParquetUnsupported(t *testing.T) {
+	const runs = "UEFSMRUGFRQVFFwVUBUAFVAVBhUEFQASHAAAAFABBAAAACgBKAAVBBksNQAYBnNjaGVtYRUCABUA" +
+		"JQIYAWIAFlAZHBkcJgAcFQAZFQYZGAFiFQAWUBZEFkQmCEkcFQAVBhUCADwpBhkmAFAAAAAWRBZQJggWRAAoIHBh" +
+		"cnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGRwcAAAAeQAAAFBBUjE="
+	data, err := base64.StdEncoding.DecodeString(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	booleans := filepath.Join(t.TempDir(), "b.parquet")
+	if err := os.WriteFile(booleans, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	lz4 := write(t, "z.parquet", samples(20), parquet.Compression(&parquet.Lz4Raw))
+	for _, c := range [][3]string{
+		{booleans, "b", "booleans encoded as RLE, which is not supported"},
+		{lz4, "id", "compressed as LZ4_RAW, which is not supported"},
+	} {
+		for _, err := range open(t, c[0]).Scan("", c[1]) {
+			if err == nil || !strings.Contains(err.Error(), c[2]) {
+				t.Errorf("%v, want %q", err, c[2])
+			}
+			break
+		}
+	}
+}
+
+// Ensure that numbers without a sign keep their values.
+func TestParquetUnsigned(t *testing.T) {
+	type row struct {
+		A uint32 `parquet:"a"`
+		B uint64 `parquet:"b"`
+	}
+	path := filepath.Join(t.TempDir(), "u.parquet")
+	rows := []row{{1<<32 - 1, 1<<63 - 1}, {7, 1<<64 - 1}}
+	if err := parquet.WriteFile(path, rows); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for r, err := range open(t, path).Scan("", "a", "b") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := r.Value("a"), r.Value("b")
+		if fmt.Sprint(a, " ", b) != fmt.Sprint(rows[n].A, " ", rows[n].B) {
+			t.Errorf("row %d: %v and %v, want %+v", n, a, b, rows[n])
+		}
+		n++
+	}
+	if n != len(rows) {
+		t.Errorf("%d rows, want %d", n, len(rows))
+	}
+}
+
 func TestNoParquet(t *testing.T) {
 	dir := t.TempDir()
 	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
