@@ -246,8 +246,8 @@ func (s *shard) pageHeader(h *format.PageHeader, buf *[]byte, at, end int64) (in
 }
 
 // Scan yields the rows with the cells of columns. without is a member of structs to leave out, such
-// as "bytes" of a picture, which is then never read. A missing column ends the sequence with an
-// error.
+// as "bytes" of a picture, which is then never read unless it is the only member: without any, a
+// cell would look like null. A missing column ends the sequence with an error.
 func (p *Parquet) Scan(without string, columns ...string) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		for _, s := range p.shards {
@@ -316,7 +316,7 @@ func (s *shard) tree(c *parquet.Column, without string) *tree {
 		return t
 	}
 	for _, inner := range c.Columns() {
-		if inner.Name() != without {
+		if inner.Name() != without || len(c.Columns()) == 1 {
 			t.inside = append(t.inside, s.tree(inner, without))
 		}
 	}

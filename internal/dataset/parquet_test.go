@@ -284,6 +284,30 @@ func TestParquetUnsupported(t *testing.T) {
 	}
 }
 
+// Ensure that a picture without a path is there, though its bytes are left out, and a null is not.
+func TestParquetPictureWithoutPath(t *testing.T) {
+	type picture struct {
+		Bytes []byte `parquet:"bytes"`
+	}
+	type row struct {
+		Image *picture `parquet:"image,optional"`
+	}
+	path := filepath.Join(t.TempDir(), "p.parquet")
+	if err := parquet.WriteFile(path, []row{{&picture{[]byte("png")}}, {nil}}); err != nil {
+		t.Fatal(err)
+	}
+	var there []bool
+	for r, err := range open(t, path).Scan("bytes", "image") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		there = append(there, r.Value("image") != nil)
+	}
+	if !slices.Equal(there, []bool{true, false}) {
+		t.Errorf("pictures are there: %v, want true, false", there)
+	}
+}
+
 // Ensure that numbers without a sign keep their values.
 func TestParquetUnsigned(t *testing.T) {
 	type row struct {
