@@ -249,10 +249,7 @@ func scoreLetter(row *mmbRow, letter string) eval.Score {
 }
 
 // mmbGroup is the rotations of a question; the first of them comes first.
-type mmbGroup struct {
-	lead *eval.Scored
-	rows []*eval.Scored
-}
+type mmbGroup struct{ rows []*eval.Scored }
 
 // mmbGroups sorts questions by index and groups their rotations. It drops rotations without a first
 // one.
@@ -263,8 +260,8 @@ func mmbGroups(all []*eval.Scored) ([]*mmbGroup, error) {
 	var groups []*mmbGroup
 	of := map[int64]*mmbGroup{}
 	for _, x := range sorted {
-		if i := index(x); i >= 0 && i < rotation {
-			of[i] = &mmbGroup{lead: x}
+		if i := index(x); i >= 0 && i < rotation && of[i] == nil {
+			of[i] = &mmbGroup{}
 			groups = append(groups, of[i])
 		}
 	}

@@ -33,3 +33,19 @@ func TestSEEDPart(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that a question of MMBench that occurs twice is one group, which is wrong if one of its
+// answers is.
+func TestMMBenchTwice(t *testing.T) {
+	row := &mmbRow{index: 7, answer: "A"}
+	var all []*eval.Scored
+	for _, points := range []float64{1, 0} {
+		all = append(all, &eval.Scored{
+			Question: &eval.Question{Doc: row}, Score: eval.Score{Parsed: "A", Points: points},
+		})
+	}
+	m, err := metricsMMBPaper(t.Context(), all)
+	if err != nil || m[0].Value != 0 {
+		t.Errorf("got %v, %v, want 0", m, err)
+	}
+}
