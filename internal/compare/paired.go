@@ -150,13 +150,17 @@ func tallies(full, reduced []*eval.Record) *pairTallies {
 	}
 	slices.Sort(p.tasks)
 	p.sum = make([]tally, len(p.tasks))
+	of := map[string][]tally{} // by picture
 	for i, x := range full {
-		if i == 0 || pictureOf(x) != pictureOf(full[i-1]) {
-			p.pictures = append(p.pictures, make([]tally, len(p.tasks)))
+		picture := of[pictureOf(x)]
+		if picture == nil {
+			picture = make([]tally, len(p.tasks))
+			of[pictureOf(x)] = picture
+			p.pictures = append(p.pictures, picture)
 		}
 		t := tally{1, one(*x.Score == 1), one(*reduced[i].Score == 1)}
-		task, last := slices.Index(p.tasks, x.Category), p.pictures[len(p.pictures)-1]
-		last[task], p.sum[task] = last[task].add(t), p.sum[task].add(t)
+		task := slices.Index(p.tasks, x.Category)
+		picture[task], p.sum[task] = picture[task].add(t), p.sum[task].add(t)
 	}
 	return p
 }
@@ -188,11 +192,14 @@ func (p *pairTallies) bootstrap(seed int64) []stats.Interval {
 
 // lastOf returns the last record of each picture.
 func lastOf(records []*eval.Record) (out []*eval.Record) {
-	for i, x := range records {
-		if i+1 == len(records) || pictureOf(x) != pictureOf(records[i+1]) {
+	seen := map[string]bool{}
+	for _, x := range slices.Backward(records) {
+		if !seen[pictureOf(x)] {
+			seen[pictureOf(x)] = true
 			out = append(out, x)
 		}
 	}
+	slices.Reverse(out)
 	return out
 }
 

@@ -71,6 +71,29 @@ func paired(
 	return NewPaired(records[0], records[1], 0)
 }
 
+// Ensure that a picture whose questions are apart in the file is one picture, as with its questions
+// together: intervals draw pictures.
+func TestPicturesApart(t *testing.T) {
+	say := func(q *eval.Question, reduced bool) string {
+		if reduced && q.Images[0].Name == "a" {
+			return "no"
+		}
+		return q.Doc.(string)
+	}
+	entry := func(picture string, n int) string {
+		one := `{"picture": "` + picture + `", "questions": [` + q("exist", "yes") + `]}`
+		return strings.Repeat(one+",", n-1) + one
+	}
+	together := paired(t, "["+entry("a", 4)+","+entry("b", 4)+"]", say)
+	apart := paired(t, "["+entry("a", 2)+","+entry("b", 4)+","+entry("a", 2)+"]", say)
+	if apart.Pictures != 2 || !cmp.Equal(apart, together) {
+		t.Errorf("got %+v, want %+v", apart, together)
+	}
+	if i := apart.Change["exist"].Interval; i != (stats.Interval{-100, 0}) {
+		t.Errorf("interval %v, want that of two pictures, one lost", i)
+	}
+}
+
 func TestHandWorkedAccuracies(t *testing.T) {
 	truth := func(q *eval.Question, _ bool) string { return q.Doc.(string) }
 	always := func(a string) func(*eval.Question, bool) string {
