@@ -51,10 +51,19 @@ func openPOPE(s *source) (*eval.Benchmark, error) {
 		q.Text += shortAnswer
 		q.Images = []eval.Image{at(r.Text("image_source"), 0)}
 		q.Category = r.Text("category")
-		if !s.Prompts {
-			q.Doc = yesNo(r, "answer")
+		if s.Prompts {
+			return
+		}
+		if q.Doc = yesNo(r, "answer"); s.paper() {
+			checkPOPEKind(r, q.Category)
 		}
 	})
+}
+
+func checkPOPEKind(r *dataset.Row, kind string) {
+	if r.Err() == nil && !slices.Contains(popeKinds, kind) {
+		r.Fail("category", "got %q, want %s", kind, strings.Join(popeKinds, ", "))
+	}
 }
 
 // popeLabel is the label of a question in POPE's own files, which have those of each kind in order.
@@ -120,8 +129,7 @@ func popeLines(s *source, b *eval.Benchmark, file string) (err error) {
 			if s.Prompts {
 				return
 			}
-			if !slices.Contains(popeKinds, q.Category) {
-				r.Fail("category", "got %q, want %s", q.Category, strings.Join(popeKinds, ", "))
+			if checkPOPEKind(r, q.Category); r.Err() != nil {
 				return
 			}
 			n := seen[q.Category]

@@ -1,8 +1,12 @@
 package bench
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/restore-vlm/restore/eval"
 )
@@ -30,6 +34,46 @@ func TestSEEDPart(t *testing.T) {
 			if m.Value != 100 {
 				t.Errorf("%+v: %s is %v, want 100", part, m.Name, m.Value)
 			}
+		}
+	}
+}
+
+// Ensure that a question of POPE of a kind that is not among the three is an error by the paper's
+// rules, whose score is a mean over kinds, and counts by lmms-eval's, which pool all.
+func TestPOPEKind(t *testing.T) {
+	type picture struct {
+		Bytes []byte `parquet:"bytes"`
+	}
+	type row struct {
+		ID       string  `parquet:"question_id"`
+		Question string  `parquet:"question"`
+		Answer   string  `parquet:"answer"`
+		Source   string  `parquet:"image_source"`
+		Category string  `parquet:"category"`
+		Image    picture `parquet:"image"`
+	}
+	dir := t.TempDir()
+	err := parquet.WriteFile(filepath.Join(dir, "test-00000-of-00001.parquet"), []row{
+		{"1", "Is it?", "yes", "a", "random", picture{[]byte("a")}},
+		{"2", "Is it?", "yes", "a", "Random", picture{[]byte("a")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for protocol, want := range map[string]string{
+		Paper: `row 1, column "category": got "Random", want adversarial, popular, random`, LMMS: "",
+	} {
+		b, err := Open("pope", dir, Options{Protocol: protocol})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := map[int]string{0: "yes", 1: "no"}
+		_, _, err = eval.ScoreAll(t.Context(), b, eval.Selection{}, answers)
+		if got := fmt.Sprint(err); (want == "") != (err == nil) || !strings.Contains(got, want) {
+			t.Errorf("%s: %v, want %q", protocol, err, want)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
