@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -335,5 +336,37 @@ func TestEvalCompare(t *testing.T) {
 			!strings.Contains(r.Err, want) {
 			t.Errorf("%+v, want %q", r, want)
 		}
+	}
+	unknownCounts(t, dirs[1])
+	if r := commandLine("eval", "compare", dirs[0], dirs[1], "--plot", plot); r.Code != cli.ExitOK {
+		t.Errorf("%+v", r)
+	}
+	if data, err := os.ReadFile(plot); err != nil || strings.Contains(string(data), "NaN") {
+		t.Errorf("a plot with a run whose tokens are not known: %v\n%s", err, data)
+	}
+	unknownCounts(t, dirs[0])
+	r = commandLine("eval", "compare", dirs[0], dirs[1])
+	if r.Code != cli.ExitOK || strings.Contains(r.Out, " 0.0 ") {
+		t.Errorf("%+v, want no visual tokens", r)
+	}
+	r = commandLine("eval", "compare", dirs[0], dirs[1], "--plot", plot)
+	if want := "--plot: want runs whose server"; r.Code != cli.ExitUsage ||
+		!strings.Contains(r.Err, want) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// unknownCounts makes the records of a run those of a server that reports neither visual tokens nor
+// times.
+func unknownCounts(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, "records.jsonl")
+	data, err := os.ReadFile(path)
+	if err == nil {
+		known := regexp.MustCompile(`"(before|after|encode|first_token)":[^,}]+`)
+		err = os.WriteFile(path, known.ReplaceAll(data, []byte(`"$1":0`)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

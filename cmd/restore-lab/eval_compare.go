@@ -96,6 +96,10 @@ func (o *compareOptions) run(a *cli.App, folders []string) error {
 	if o.plot != "" && len(c.Retained) == 0 {
 		return cli.Flagf("plot", "want an unreduced run among the folders, got none")
 	}
+	panels := retainedPanels(c)
+	if o.plot != "" && len(panels) == 0 {
+		return cli.Flagf("plot", "want runs whose server reports visual tokens or times, got none")
+	}
 	outs := a.Outputs(folders...)
 	defer outs.Discard()
 	file, err := outs.Open("plot", o.plot)
@@ -110,7 +114,7 @@ func (o *compareOptions) run(a *cli.App, folders []string) error {
 	if err != nil {
 		return err
 	}
-	return writePlot(file, "", retainedPanels(c))
+	return writePlot(file, "", panels)
 }
 
 // splits prints accuracies on the questions that a method answers, and on the others.
@@ -164,9 +168,10 @@ func retainedPanels(c *compare.Comparison) []chart.Panel {
 		for i, x := range []float64{r.After, r.FirstToken} {
 			s := &of[name][i]
 			s.Name, s.Style, s.Dashed = name, styles[name], styles[name] >= chart.Colours
-			if x > 0 {
-				s.X, s.Y = append(s.X, x), append(s.Y, r.Percent)
+			if x == 0 { // not known
+				continue
 			}
+			s.X, s.Y = append(s.X, x), append(s.Y, r.Percent)
 			if i == 0 && !slices.Contains(panels[0].Ticks, x) {
 				panels[0].Ticks = append(panels[0].Ticks, x)
 			}
@@ -179,5 +184,5 @@ func retainedPanels(c *compare.Comparison) []chart.Panel {
 			}
 		}
 	}
-	return panels
+	return slices.DeleteFunc(panels, func(p chart.Panel) bool { return len(p.Series) == 0 })
 }

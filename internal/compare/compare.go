@@ -57,8 +57,10 @@ type Retained struct {
 	Percent    float64            `json:"percent"`
 	Benchmarks map[string]float64 `json:"benchmarks"` // each one's percentage
 	Missing    []string           `json:"missing,omitempty"`
-	After      float64            `json:"visual_tokens"`       // mean number that the decoder read
-	FirstToken float64            `json:"first_token_seconds"` // median, new pictures
+	// Mean number of visual tokens that the decoder read, and the median time of new pictures; 0 if
+	// the server that answered does not report them.
+	After      float64 `json:"visual_tokens"`
+	FirstToken float64 `json:"first_token_seconds"`
 }
 
 // Label names a run by its reduction, and if necessary by its folder.

@@ -78,7 +78,10 @@ func (c *Comparison) retained() *table.Table {
 		},
 	}
 	for _, r := range c.Retained {
-		var first any
+		var after, first any
+		if r.After > 0 {
+			after = r.After
+		}
 		if r.FirstToken > 0 {
 			first = r.FirstToken
 		}
@@ -88,7 +91,7 @@ func (c *Comparison) retained() *table.Table {
 				r.Run,
 				r.Percent,
 				len(r.Benchmarks),
-				r.After,
+				after,
 				first,
 				strings.Join(r.Missing, ", "),
 			},
