@@ -220,9 +220,33 @@ func document(path, member string, open json.Delim, item func(decoder) error) er
 			return err
 		}
 	}
-	if _, err = dec.token(); err == io.EOF {
-		err = io.ErrUnexpectedEOF
+	_, err = dec.token()
+	if err == nil && member != "" {
+		err = leave(dec)
 	}
+	switch {
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF
+	case err != nil:
+		return err
+	}
+	if _, err := dec.token(); err != io.EOF {
+		return errors.New("want one JSON document, got more after it")
+	}
+	return nil
+}
+
+// leave skips the other members of the object that dec is in, and its end.
+func leave(dec decoder) error {
+	for dec.more() {
+		if _, err := dec.token(); err != nil {
+			return err
+		}
+		if err := skip(dec); err != nil {
+			return err
+		}
+	}
+	_, err := dec.token()
 	return err
 }
 

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -55,6 +56,29 @@ func TestArray(t *testing.T) {
 }
 
 // Ensure that a row has limits, and that rows before and after a long one are read.
+// Ensure that a document must end where its file does, as in Python: files that were joined by
+// accident would lose the second half.
+func TestMoreThanOneDocument(t *testing.T) {
+	for text, want := range map[string]string{
+		`[{"a":1}] [{"a":2}]`:           "want one JSON document, got more after it",
+		`[{"a":1}] x`:                   "want one JSON document, got more after it",
+		`{"q":[{"a":1}],"r":{"s":[1]}}`: "<nil>",
+		`{"q":[{"a":1}],"r":2} {}`:      "want one JSON document, got more after it",
+		`{"q":[{"a":1}],"r":{"s":`:      "unexpected EOF",
+		`{"q":[{"a":1}]`:                "unexpected EOF",
+		"[{\"a\":1}]\n\n":               "<nil>",
+	} {
+		member := ""
+		if text[0] == '{' {
+			member = "q"
+		}
+		got, err := collect(Array(file(t, "q.json", text), member))
+		if len(got) != 1 || !strings.HasSuffix(fmt.Sprint(err), want) {
+			t.Errorf("%s: %d rows, %v, want one and %s", text, len(got), err, want)
+		}
+	}
+}
+
 func TestRowLimits(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	got, err := collect(Array(file(t, "q.json", `[{"a":"`+long+`"},{"a":"`+long+`"},{"b":1}]`), ""))
