@@ -339,6 +339,15 @@ func (o *benchmarkOptions) report(
 	}
 	fmt.Fprintf(out, "%s, protocol %s, split %s: %d questions",
 		benchmarks.Title(o.name), r.Protocol, r.Split, r.Questions)
+	missing := 0
+	for _, x := range all {
+		if !x.Answered {
+			missing++
+		}
+	}
+	if missing > 0 {
+		fmt.Fprintf(out, ", %d have no answer", missing)
+	}
 	if r.Failed > 0 {
 		fmt.Fprintf(out, ", %d answers could not be read", r.Failed)
 	}

@@ -61,6 +61,17 @@ func TestEvalBenchmark(t *testing.T) {
 	}
 }
 
+// Ensure that a result says how many questions have no answer, where the benchmark's script leaves
+// them out of its figure.
+func TestEvalBenchmarkMissing(t *testing.T) {
+	answers := `{"id": 0, "answer": "A"}` + "\n" + `{"id": 1, "answer": "A"}`
+	r := with(t.Context(), nil, answers, "eval", "scienceqa", "--data", benchData+"llava/scienceqa",
+		"--answers", "-")
+	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "44 questions, 42 have no answer\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Ensure that a split without public answers gives the submission file and no figure.
 func TestEvalBenchmarkSubmission(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "upload.json")
