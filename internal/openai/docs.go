@@ -34,6 +34,7 @@ const (
 	"max_completion_tokens": {"type": ["integer", "null"], "minimum": 1},
 	"response_format": {"type": ["object", "null"], "required": ["type"], "properties": {
 		"type": {"enum": ["text", "json_object", "json_schema"]},
+		"schema": {"type": ["object", "boolean", "null"]},
 		"json_schema": {"type": "object", "required": ["name", "schema"], "properties": {
 			"name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
 			"schema": {"type": ["object", "boolean"]}, "strict": {"type": ["boolean", "null"]},

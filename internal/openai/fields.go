@@ -51,6 +51,10 @@ func format(f *wire.Object, c *api.Call, flat bool) {
 	switch kind := f.String("type"); kind {
 	case "text":
 	case "json_object":
+		if f.Has("schema") { // llama-server's form
+			api.Schema(f, c, "schema")
+			break
+		}
 		c.Format.Object, c.FormatPath = true, f.Path("type")
 	case "json_schema":
 		s := f

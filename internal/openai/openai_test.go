@@ -466,6 +466,28 @@ func TestChatTaken(t *testing.T) {
 	}
 }
 
+// Ensure that a schema beside json_object is obeyed: llama-server's documentation has this form,
+// and instructor 1.6.4 sends it in its mode JSON_SCHEMA.
+func TestObjectSchema(t *testing.T) {
+	schema := `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
+	format := func(schema string) string {
+		return `{"messages":[{"role":"user","content":"a"}],"response_format":` +
+			`{"type":"json_object","schema":` + schema + `}}`
+	}
+	r, err := parseChat([]byte(format(schema)))
+	if err != nil || string(r.Format.Schema) != schema || r.Format.Object ||
+		r.FormatPath != "response_format.schema" || len(r.Ignored) > 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	r, err = parseChat([]byte(format("null")))
+	if err != nil || r.Format.Schema != nil || !r.Format.Object {
+		t.Errorf("without a schema: got %+v, %v", r, err)
+	}
+	refusals(t, parseChat, [][4]string{
+		{format(`{"not":{}}`), "invalid_json_schema", "response_format.schema", "not"},
+	})
+}
+
 // Ensure that prompts of every valid form are accepted, and no others.
 func TestCompletion(t *testing.T) {
 	for body, want := range map[string]restore.Request{
