@@ -25,7 +25,8 @@ const (
 	"user": true, "metadata": true, "store": true, "service_tier": true, "safety_identifier": true,
 	"prompt_cache_key": true, "prompt_cache_retention": true, "parallel_tool_calls": true,
 	"tools": {"type": ["array", "null"], "maxItems": 0},
-	"tool_choice": {"enum": ["none", "auto", null]}
+	"tool_choice": {"enum": ["none", "auto", null]},
+	"function_call": {"enum": ["none", "auto", null]}
 }`
 	choicesProperties = `{
 	"n": {"type": ["integer", "null"], "minimum": 1, "maximum": 16},

@@ -107,10 +107,12 @@ func unsupported(o *wire.Object, f *api.Front) {
 			o.Lack(name, "%q does not support tools", f.About.ID)
 		}
 	}
-	if raw := o.Raw("tool_choice"); raw != nil && compact(raw) != `"none"` &&
-		compact(raw) != `"auto"` {
-		o.Fail("unsupported_value", "tool_choice",
-			"got %s, want none or auto: %q does not support tools", wire.Describe(raw), f.About.ID)
+	for _, name := range []string{"tool_choice", "function_call"} {
+		if raw := o.Raw(name); raw != nil && compact(raw) != `"none"` && compact(raw) != `"auto"` {
+			o.Fail("unsupported_value", name,
+				"got %s, want none or auto: %q does not support tools", wire.Describe(raw),
+				f.About.ID)
+		}
 	}
 	for _, name := range refused {
 		if raw := o.Raw(name); raw != nil && compact(raw) != "false" && compact(raw) != "{}" {
