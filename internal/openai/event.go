@@ -109,7 +109,7 @@ func (q *responseCall) response(m *responseMeta) response {
 		ID: m.ID, Object: "response", CreatedAt: m.Created, Status: "in_progress", Model: m.Model,
 		Output: []outputItem{},
 		Instructions: rawOr(q.instructions,
-			"null"), Tools: []any{}, ToolChoice: "auto", Truncation: "disabled",
+			"null"), Tools: []any{}, ToolChoice: q.toolChoice, Truncation: "disabled",
 		ParallelToolCalls: q.parallelTools, Text: responseText{rawOr(q.format, `{"type":"text"}`)},
 		PresencePenalty: q.Sampling.Presence, FrequencyPenalty: q.Sampling.Frequency,
 		TopP: q.TopP, Temperature: q.Temperature, TopLogprobs: q.Top, MaxOutputTokens: q.limit,

@@ -843,6 +843,25 @@ func sent(t *testing.T, m api.Message) string {
 	return encode(t, m.Data)
 }
 
+// Ensure that a response repeats the choice of tools.
+func TestToolChoice(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"input":"a"}`:                      `"tool_choice":"auto"`,
+		`{"input":"a","tool_choice":"auto"}`: `"tool_choice":"auto"`,
+		`{"input":"a","tool_choice":"none"}`: `"tool_choice":"none"`,
+		`{"input":"a","tool_choice":null}`:   `"tool_choice":"auto"`,
+	} {
+		q, err := parseResponse([]byte(body), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := encode(t, responseReply(new(responseMeta), q, answer))
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+	}
+}
+
 // Ensure that the events of a response come in their order, numbered, and that the last
 // one is the whole response.
 func TestResponseEvents(t *testing.T) {

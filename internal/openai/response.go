@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 
 	"github.com/restore-vlm/restore"
@@ -15,6 +16,7 @@ type responseCall struct {
 	// Fields that the reply repeats, as written; nil: absent. They keep no part of the body.
 	instructions, metadata, user, safety, cacheKey, format json.RawMessage
 
+	toolChoice    string
 	parallelTools bool
 	limit         *int
 }
@@ -121,6 +123,7 @@ func (q *responseCall) echo(o *wire.Object) {
 	q.metadata = echoed(o, "metadata")
 	q.user, q.safety = echoed(o, "user"), echoed(o, "safety_identifier")
 	q.cacheKey = echoed(o, "prompt_cache_key")
+	q.toolChoice = cmp.Or(o.String("tool_choice"), "auto")
 	if o.Has("parallel_tool_calls") {
 		q.parallelTools = o.Bool("parallel_tool_calls")
 	}
