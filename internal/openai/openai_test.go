@@ -561,6 +561,12 @@ func TestResponse(t *testing.T) {
 			"want message",
 		},
 		{
+			`{"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_1"}]}`,
+			"unsupported_value",
+			"input[1].type",
+			"set store: false in the client",
+		},
+		{
 			`{"input":[{"type":"function_call_output"}]}`,
 			"unsupported_value",
 			"input[0].type",
@@ -601,6 +607,12 @@ func TestResponse(t *testing.T) {
 			"unsupported_parameter",
 			"previous_response_id",
 			"not supported",
+		},
+		{
+			`{"input":"a","previous_response_id":"resp_1"}`,
+			"unsupported_parameter",
+			"previous_response_id",
+			"send the earlier messages again",
 		},
 		{
 			`{"input":"a","conversation":"c"}`,

@@ -65,11 +65,20 @@ func parseResponse(body []byte, f *api.Front) (*responseCall, error) {
 	return q, r.End(o, f)
 }
 
+// notStored says what a client can do that refers to an earlier response, as Vercel's AI SDK does
+// unless its option store is false.
+const notStored = "for responses are not stored: set store: false in the client, or send the " +
+	"earlier messages again"
+
 // refuse refuses fields that need stored responses, tools, or thinking.
 func (q *responseCall) refuse(o *wire.Object) {
-	for _, name := range []string{
-		"previous_response_id", "conversation", "prompt", "max_tool_calls", "context_management",
-	} {
+	for _, name := range []string{"previous_response_id", "conversation"} {
+		if raw := o.Raw(name); raw != nil {
+			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported, "+
+				notStored, wire.Describe(raw))
+		}
+	}
+	for _, name := range []string{"prompt", "max_tool_calls", "context_management"} {
 		if raw := o.Raw(name); raw != nil {
 			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
 				wire.Describe(raw))
@@ -174,8 +183,12 @@ func (q *responseCall) input(o *wire.Object, f *api.Front) {
 
 // item reads one item of the input: a message.
 func (d *dialogue) item(m *wire.Object) {
-	if m.Has("type") && m.String("type") != "message" {
-		m.Fail("unsupported_value", "type", "got %s, want message", wire.Describe(m.Raw("type")))
+	if kind := m.Raw("type"); kind != nil && m.String("type") != "message" {
+		why := ""
+		if m.String("type") == "item_reference" {
+			why = ", " + notStored
+		}
+		m.Fail("unsupported_value", "type", "got %s, want message%s", wire.Describe(kind), why)
 		return
 	}
 	m.Ignore("type", "id", "status")
