@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -111,11 +112,15 @@ func said(err error) string {
 	return text
 }
 
+// contextError words a prompt beyond the context, also as OpenAI does: LiteLLM and LangChain find
+// this in the message and raise an exception for which programs shorten the dialogue.
 func contextError(e *errs.ContextError, field string) *wire.Error {
+	known := fmt.Sprintf("This model's maximum context length is %d positions here", e.Context)
 	if e.Bytes > 0 {
 		w := wire.Bad("context_length_exceeded", field,
-			"got %d bytes of text, want at most %d for the context of %d positions",
-			e.Bytes, e.MostBytes, e.Context)
+			"the prompt is too long: got %d bytes of text, want at most %d for the context of "+
+				"%d positions. %s",
+			e.Bytes, e.MostBytes, e.Context, known)
 		w.Context = e.Context
 		return w
 	}
@@ -125,8 +130,8 @@ func contextError(e *errs.ContextError, field string) *wire.Error {
 			"so fewer pictures or \"positions\": \"sequential\" in restore would do"
 	}
 	w := wire.Bad("context_length_exceeded", field,
-		"the prompt spans %d positions in %d tokens, want at most the context's %d%s",
-		e.Positions, e.PromptTokens, e.Context, hint)
+		"the prompt is too long: got %d positions in %d tokens, want at most the context's %d%s. "+
+			"%s", e.Positions, e.PromptTokens, e.Context, hint, known)
 	w.PromptTokens, w.Positions, w.Context = e.PromptTokens, e.Positions, e.Context
 	return w
 }
