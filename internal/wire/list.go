@@ -102,7 +102,7 @@ func (t Item) Bytes() []byte {
 
 // Int reads an item that is a whole number between least and most.
 func (t Item) Int(least, most int64) int64 {
-	s, want := number(t.raw, "an integer")
+	s, want := whole(t.raw)
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case err != nil:

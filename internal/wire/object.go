@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/restore-vlm/restore/internal/files"
 )
@@ -293,6 +294,16 @@ func number(raw json.RawMessage, kind string) (s, want string) {
 	return string(bytes.TrimSpace(raw)), kind
 }
 
+// whole is number for a whole number, without zeros after a point: programs in whose language all
+// numbers are fractions write 4096.0.
+func whole(raw json.RawMessage) (s, want string) {
+	s, want = number(raw, "an integer")
+	if n, zeros, ok := strings.Cut(s, "."); ok && strings.Trim(zeros, "0") == "" {
+		s = n
+	}
+	return s, want
+}
+
 // Int reads a whole number between least and most. A number that does not fit into int64 counts as
 // the nearest one that does.
 func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
@@ -300,7 +311,7 @@ func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
 	if raw == nil {
 		return 0, false
 	}
-	s, want := number(raw, "an integer")
+	s, want := whole(raw)
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil && (s == "" || !errors.Is(err, strconv.ErrRange)) {
 		o.Fail("invalid_type", name, "got %s, want %s", Describe(raw), want)
@@ -317,7 +328,7 @@ func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
 
 // Exact records an error if a whole number does not fit into int64.
 func (o *Object) Exact(name string) {
-	s, _ := number(o.peek(name), "")
+	s, _ := whole(o.peek(name))
 	if _, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) {
 		code, want := "integer_above_max_value", "at most "+strconv.FormatInt(math.MaxInt64, 10)
 		if s[0] == '-' {

@@ -126,6 +126,39 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// Ensure that a whole number may have zeros after a point, and is then read exactly.
+func TestWhole(t *testing.T) {
+	o, err := Parse([]byte(`{"a":4096.0,"b":-1.00,"c":9007199254740993.0,"d":[5.0],"e":7}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int64{"a": 4096, "b": -1, "c": 1<<53 + 1, "e": 7} {
+		if n, ok := o.Int(name, -1, math.MaxInt64); n != want || !ok {
+			t.Errorf("%s: got %d %t, want %d", name, n, ok, want)
+		}
+		o.Exact(name)
+	}
+	if n := o.List("d").First().Int(0, 9); n != 5 || o.Err() != nil {
+		t.Errorf("got %d, %v", n, o.Err())
+	}
+	for _, body := range []string{`{"a":4096.01}`, `{"a":1.5}`, `{"a":10.0}`} {
+		o, err := Parse([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Int("a", 0, 9); o.Err() == nil {
+			t.Errorf("%s: got no error", body)
+		}
+	}
+	o, err = Parse([]byte(`{"a":99999999999999999999.0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Exact("a"); o.Err() == nil {
+		t.Error("a number beyond int64: got no error")
+	}
+}
+
 // Ensure that a byte-order mark is taken once and counted in positions, and that a body has limits.
 func TestLimits(t *testing.T) {
 	repeated := func(before, item, after string, n int) string {
