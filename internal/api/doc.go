@@ -77,7 +77,7 @@ const SamplingSchema = `{
 	"logit_bias": {"type": ["object", "array", "null"], "maxProperties": 1024, "maxItems": 1024,
 		"additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
 	"stop": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "null"},
-		{"type": "array", "minItems": 1, "maxItems": 16, "items": {"type": "string", "minLength": 1}}]},
+		{"type": "array", "maxItems": 16, "items": {"type": "string", "minLength": 1}}]},
 	"ignore_eos": {"type": ["boolean", "null"]}
 }`
 

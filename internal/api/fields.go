@@ -172,7 +172,7 @@ func Stops(o *wire.Object, c *Call) {
 			func(code, format string, args ...any) { o.Fail(code, "stop", format, args...) })
 	case "a list":
 		l := o.List("stop")
-		if n := l.Len(); n < 1 || n > maxStops {
+		if n := l.Len(); n > maxStops {
 			o.Fail("invalid_value", "stop", "got %d strings, want 1 to %d", n, maxStops)
 			return
 		}

@@ -470,6 +470,15 @@ func TestChatTaken(t *testing.T) {
 	}
 }
 
+// Ensure that an empty list of stop strings stops at none. lm-eval sends one for tasks without any,
+// such as IFEval.
+func TestNoStops(t *testing.T) {
+	r, err := parseChat([]byte(`{"messages":[{"role":"user","content":"a"}],"stop":[]}`))
+	if err != nil || len(r.Stop) > 0 || len(r.Ignored) > 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
 // Ensure that a schema beside json_object is obeyed: llama-server's documentation has this form,
 // and instructor 1.6.4 sends it in its mode JSON_SCHEMA.
 func TestObjectSchema(t *testing.T) {
