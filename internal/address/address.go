@@ -67,22 +67,35 @@ func Check(address string) error {
 
 // parse reads an address. Its errors do not repeat it, because a signed one is a secret.
 func parse(address string) (*url.URL, error) {
+	if rest, ok := s3Rest(address); ok { // a key is text as it is, with % and #
+		bucket, key, _ := strings.Cut(rest, "/")
+		if bucket == "" || strings.Trim(key, "/") == "" || strings.Contains(rest, "?") {
+			return nil, fmt.Errorf("address: got %q, want s3://BUCKET/KEY without ?", Name(address))
+		}
+		return &url.URL{Scheme: "s3", Host: bucket, Path: "/" + key}, nil
+	}
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("address: got %q, which is none", Name(address))
-	case u.Scheme == "s3" && (u.Host == "" || strings.Trim(u.Path, "/") == "" || u.RawQuery != ""):
-		return nil, fmt.Errorf("address: got %q, want s3://BUCKET/KEY", Name(address))
 	case u.Host == "":
 		return nil, fmt.Errorf("address: got %q, want https://HOST/PATH", Name(address))
 	}
 	return u, nil
 }
 
+// s3Rest returns what follows s3:// in an address.
+func s3Rest(address string) (rest string, ok bool) {
+	scheme, rest, ok := strings.Cut(address, "://")
+	return rest, ok && strings.EqualFold(scheme, "s3")
+}
+
 // Name is an address without its secrets: signature and password.
 func Name(address string) string {
 	name, _, _ := strings.Cut(address, "?")
-	name, _, _ = strings.Cut(name, "#")
+	if _, ok := s3Rest(address); !ok {
+		name, _, _ = strings.Cut(name, "#")
+	}
 	scheme, rest, _ := strings.Cut(name, "://")
 	if host, path, _ := strings.Cut(rest, "/"); strings.Contains(host, "@") {
 		rest = host[strings.LastIndex(host, "@")+1:] + "/" + path

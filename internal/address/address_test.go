@@ -399,6 +399,38 @@ func TestS3(t *testing.T) {
 	}
 }
 
+// Ensure that a key is the text after the bucket, as in AWS's tools: it is neither decoded nor cut.
+func TestS3Key(t *testing.T) {
+	f, c, _ := s3(t, 0)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, content(1, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html:
+	// every byte but letters, digits, - . _ ~ and the / of a key is encoded.
+	for key, want := range map[string]string{
+		"a#b": "a%23b", "100%.jsonl": "100%25.jsonl", "a%20b": "a%2520b", "a%2Fb": "a%252Fb",
+		"ü": "%C3%BC", "a+b": "a%2Bb",
+	} {
+		f.asked = nil
+		if err := c.Put(t.Context(), path, "s3://bucket/"+key); err != nil {
+			t.Errorf("%s: %v", key, err)
+			continue
+		}
+		if err := c.Get(t.Context(), "s3://bucket/"+key, path+".got"); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		for _, q := range f.asked {
+			if got, _, _ := strings.Cut(q.RequestURI, "?"); got != "/bucket/"+want {
+				t.Errorf("%s: %s %s, want /bucket/%s", key, q.Method, got, want)
+			}
+		}
+		if got := Name("s3://bucket/" + key); got != "s3://bucket/"+key {
+			t.Errorf("%s: got the name %s", key, got)
+		}
+	}
+}
+
 // Ensure that what S3 refuses is an error that says why.
 func TestS3Refused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
