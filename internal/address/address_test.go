@@ -297,6 +297,25 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Ensure that a content that a server has compressed is refused, whether or not its length is known.
+func TestEncodedContent(t *testing.T) {
+	for _, size := range []int{100, 100_000} { // net/http sends the second one in chunks
+		_, client, url, _ := serve(t, http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = w.Write(content(1, size))
+			}))
+		path := filepath.Join(t.TempDir(), "file")
+		err := client.Get(t.Context(), url+"/a", path)
+		if err == nil || !strings.Contains(err.Error(), `the encoding "gzip"`) {
+			t.Errorf("%d bytes: got %v", size, err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%d bytes: the compressed content has the file's name", size)
+		}
+	}
+}
+
 // Ensure that a server that never answers well is given up.
 func TestGivenUp(t *testing.T) {
 	var faults []fault

@@ -240,7 +240,7 @@ func (p *partial) align(resp *http.Response) (size int64, err error) {
 	default:
 		return 0, statusError(resp)
 	}
-	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" && size >= 0 {
+	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return 0, web.Permanentf("an answer in the encoding %q, want none", web.Clean(e))
 	}
 	if err := p.remember(tag); err != nil {
