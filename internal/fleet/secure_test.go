@@ -14,6 +14,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,21 +57,41 @@ func configured(t *testing.T, config string) (port int) {
 	return s.Addr().(*net.TCPAddr).Port
 }
 
-// Ensure that the permissions listed in docs/scaling.md are enough, and that a worker without them
-// gets an error at once, not at the time limit of a call.
+// documented returns the subjects that docs/scaling.md lists, to publish to and to subscribe to.
+func documented(t *testing.T) (publish, subscribe string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "A worker needs to publish to")
+	list, _, _ = strings.Cut(list, ";")
+	first, last, _ := strings.Cut(list, "subscribe")
+	subjects := func(text string) string {
+		var out []string
+		for _, found := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+			out = append(out, strconv.Quote(found[1]))
+		}
+		return strings.Join(out, ", ")
+	}
+	return subjects(first), subjects(last)
+}
+
+// Ensure that the permissions listed in docs/scaling.md are enough, also for a picture that the
+// server sends with flow control, and that a worker without them gets an error at once, not at the
+// time limit of a call.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	port := configured(t, `
+	publish, subscribe := documented(t)
+	port := configured(t, fmt.Sprintf(`
 authorization {
   users = [
-    {user: good, password: pw, permissions: {
-      publish: ["$JS.API.>", "$JS.ACK.>", "$KV.>", "$O.>", "restore.>", "_INBOX.>"],
-      subscribe: ["_INBOX.>", "restore.>"]}}
+    {user: good, password: pw, permissions: {publish: [%s], subscribe: [%s]}}
     {user: reads, password: pw, permissions: {
       publish: ["$JS.API.STREAM.INFO.>", "$JS.API.CONSUMER.>"], subscribe: ["_INBOX.>"]}}
     {user: nothing, password: pw, permissions: {publish: ["x"], subscribe: ["_INBOX.>"]}}
   ]
-}`)
+}`, publish, subscribe))
 	url := func(user string) Options {
 		return Options{URL: fmt.Sprintf("nats://%s:pw@127.0.0.1:%d", user, port), Layout: quick,
 			callTime: time.Hour}
@@ -81,7 +103,7 @@ authorization {
 	defer c.Close()
 	runWorker(t, c, newEcho(1), "m1")
 	k := newClient(t, c, ClientOptions{})
-	large := []byte(strings.Repeat("picture", 10_000))
+	large := []byte(strings.Repeat("picture", 1_000_000))
 	if _, err := answerOf(t.Context(), k, question("x", large)); err != nil {
 		t.Errorf("with all permissions: %v", err)
 	}
