@@ -56,7 +56,7 @@ type Conn struct {
 	answers  jetstream.ObjectStore
 
 	again  atomic.Int64 // time of the last reconnection, in ns; 0: never
-	denied atomic.Bool  // the server refused the token since then, which was reported
+	denied atomic.Bool  // the server refused this user since then, which was reported
 
 	mu        sync.Mutex
 	forbidden error         // the server's last permission error
@@ -83,6 +83,7 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 		nats.Timeout(connectTime), nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.ErrorHandler(c.failed),
+		nats.IgnoreAuthErrorAbort(), // a server that refuses this user now may know it later
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				c.log.Warn("nats: disconnected", "error", err)
@@ -100,7 +101,7 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 		options = append(options, nats.InProcessServer(o.Dial))
 	}
 	if o.Token != nil {
-		options = append(options, nats.TokenHandler(o.Token), nats.IgnoreAuthErrorAbort())
+		options = append(options, nats.TokenHandler(o.Token))
 	}
 	if o.Credentials != "" {
 		options = append(options, nats.UserCredentials(o.Credentials))
@@ -133,7 +134,7 @@ func (c *Conn) Log() *slog.Logger { return c.log }
 
 // failed receives errors that belong to no call.
 func (c *Conn) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if errors.Is(err, nats.ErrAuthorization) && c.denied.Swap(true) {
+	if unknownUser(err) && c.denied.Swap(true) {
 		return // it is tried several times per second
 	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
@@ -259,13 +260,16 @@ const (
 // noStorage is the server's error code for a stream larger than its free storage.
 const noStorage jetstream.ErrorCode = 10047
 
+// unknownUser reports whether a server did not accept who signs in.
+func unknownUser(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
+}
+
 // connectError explains a failed connection.
 func connectError(url string, err error) error {
 	url = redacted(url)
-	switch {
-	case errors.Is(err, nats.ErrAuthorization),
-		errors.Is(err, nats.ErrAuthExpired),
-		errors.Is(err, nats.ErrAuthRevoked):
+	if unknownUser(err) {
 		return fmt.Errorf("fleet: %s does not know this user or password: %w", url, err)
 	}
 	return fmt.Errorf("fleet: cannot connect to %s: %w", url, err)

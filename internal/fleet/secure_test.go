@@ -127,6 +127,59 @@ authorization {
 	}
 }
 
+// Ensure that a connection returns when its server knows the user again, after it was reloaded with
+// another password.
+func TestPasswordReturns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nats.conf")
+	port := fleettest.FreePort(t)
+	configure := func(password string) *nats.Options {
+		text := fmt.Sprintf("listen: 127.0.0.1:%d\njetstream {store_dir: %q}\n"+
+			"authorization {user: u, password: %q}\n", port, dir, password)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, err := nats.ProcessConfigFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.NoSigs, o.NoLog = true, true
+		return o
+	}
+	s, err := nats.NewServer(configure("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server is not ready")
+	}
+	c, err := Connect(t.Context(), Options{URL: fmt.Sprintf("nats://u:first@127.0.0.1:%d", port),
+		Layout: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := s.ReloadOptions(configure("second")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // for several attempts
+	if c.nc.IsConnected() {
+		t.Error("connected with the first password")
+	}
+	if err := s.ReloadOptions(configure("first")); err != nil {
+		t.Fatal(err)
+	}
+	for wait := 0; !c.nc.IsConnected(); wait++ {
+		if wait > 2000 {
+			t.Fatal("the connection does not return")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // Ensure that TLS works with a private CA certificate, and is refused without it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
