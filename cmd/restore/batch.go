@@ -319,7 +319,7 @@ func (o *batchOptions) open(ctx context.Context, a *cli.App, id string) (_ *answ
 	if err := o.answering.fits(&settings, out.service); err != nil {
 		return nil, err
 	}
-	h := batch.Service{Front: api.NewFront(out.service, settings), Log: log}
+	h := batch.Service{Front: api.NewFront(out.service, settings), Log: log, Unable: fleet.Denied}
 	out.asks = h
 	kernel := kernel.Implementation()
 	if o.nats.URL != "" {

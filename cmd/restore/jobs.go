@@ -16,6 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/batch"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/files"
+	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/jobs"
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/media"
@@ -103,7 +104,8 @@ func (l *batchLines) prepare(ctx context.Context, owner, journal string) (*jobs.
 	if a.Parallel == 0 {
 		a.Parallel = max(1, places)
 	}
-	b := batch.Service{Front: api.NewFront(service, *l.settings), Log: l.log, Background: true}
+	b := batch.Service{Front: api.NewFront(service, *l.settings), Log: l.log, Background: true,
+		Unable: fleet.Denied}
 	if l.o.isolation == "key" {
 		b.Salt = owner
 	}

@@ -34,6 +34,8 @@ type Service struct {
 	Log   *slog.Logger
 	// Background lets all requests of others go first.
 	Background bool
+	// Unable reports whether an error is the service's and would meet every request; nil: none is.
+	Unable func(error) bool
 	// Salt keeps the caches apart from those of other salts.
 	Salt string
 }
@@ -90,7 +92,8 @@ func (s Service) answer(ctx context.Context, r *Request) (any, error) {
 	if e := c.Error(err); e != nil {
 		return nil, e
 	}
-	if errors.Is(err, errs.ErrClosed) || context.Cause(ctx) != nil {
+	if errors.Is(err, errs.ErrClosed) || context.Cause(ctx) != nil ||
+		s.Unable != nil && s.Unable(err) {
 		return nil, err
 	}
 	s.Log.Error("request failed", "line", r.Line+1, "error", err)

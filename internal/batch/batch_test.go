@@ -512,7 +512,7 @@ func (said) Answer() (*restore.Answer, error) {
 }
 
 // Ensure that each kind of request has an answer or a refusal in the server's words, on one line,
-// and that a service that is full is asked again.
+// that a service that is full is asked again, and that the service's own fault is no answer.
 func TestService(t *testing.T) {
 	b := new(busy)
 	b.full.Store(1)
@@ -547,6 +547,11 @@ func TestService(t *testing.T) {
 	}
 	if b.full.Load() >= 0 {
 		t.Error("the service was not asked again")
+	}
+	s.Unable = func(err error) bool { return err.Error() == "secret" }
+	q := &Request{Method: "POST", URL: chat, Body: []byte(`{"max_tokens":7,` + hello[1:])}
+	if got, err := s.Do(t.Context(), q); err == nil || got != nil {
+		t.Errorf("the service's own fault: got %+v, error %v, want only the error", got, err)
 	}
 }
 

@@ -178,8 +178,7 @@ func (c *Conn) until(
 		call, cancel := c.within(ctx, c.callTime)
 		err := c.explain(what, f(call))
 		cancel()
-		var forbidden *PermissionError
-		if err == nil || errors.As(err, &forbidden) {
+		if err == nil || Denied(err) {
 			return err
 		}
 		if !told {
@@ -202,6 +201,13 @@ func (e *PermissionError) Error() string {
 
 // Unwrap returns the server's error.
 func (e *PermissionError) Unwrap() error { return e.Err }
+
+// Denied reports whether an error is that the server denies this user an operation. It then meets
+// every request.
+func Denied(err error) bool {
+	var e *PermissionError
+	return errors.As(err, &e)
+}
 
 // explain adds the subject and a hint to an error of a call.
 func (c *Conn) explain(what string, err error) error {
@@ -245,9 +251,8 @@ func silent(err error) bool {
 // refusedForGood reports whether a server refused a message for a reason that does not pass: a
 // permission, a limit that an operator set, or a stream that an operator sealed.
 func refusedForGood(err error) bool {
-	var forbidden *PermissionError
 	var api *jetstream.APIError
-	return errors.As(err, &forbidden) || errors.Is(err, nats.ErrMaxPayload) ||
+	return Denied(err) || errors.Is(err, nats.ErrMaxPayload) ||
 		errors.As(err, &api) && (api.ErrorCode == tooLarge || api.ErrorCode == sealed)
 }
 

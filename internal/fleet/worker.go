@@ -445,8 +445,7 @@ func (w *Worker) pull(ctx context.Context, partition int) error {
 			cancel()
 			if err != nil {
 				err = w.c.explain("consumer", err)
-				var forbidden *PermissionError
-				if errors.As(err, &forbidden) {
+				if Denied(err) {
 					return err
 				}
 				wait.pause(ctx)
