@@ -297,7 +297,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Ensure that a content that a server has compressed is refused, whether or not its length is known.
+// Ensure that a content that a server has compressed is refused, whether or not its length is
+// known.
 func TestEncodedContent(t *testing.T) {
 	for _, size := range []int{100, 100_000} { // net/http sends the second one in chunks
 		_, client, url, _ := serve(t, http.HandlerFunc(
@@ -415,6 +416,52 @@ func TestS3(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Ensure that the region, endpoint and credentials of a profile in AWS's files are those of
+// requests, unless the environment has others.
+func TestS3Profile(t *testing.T) {
+	f, c, _ := s3(t, 0)
+	config := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(config, []byte("[default]\nregion = us-west-2\n[profile eu]\n"+
+		"region = eu-west-1\nendpoint_url = "+os.Getenv("AWS_ENDPOINT_URL")+"\n"+
+		"s3 =\n    addressing_style = path\n"+
+		"aws_access_key_id = EU\naws_secret_access_key = secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]string{"AWS_CONFIG_FILE": config, "AWS_PROFILE": "eu",
+		"AWS_SHARED_CREDENTIALS_FILE": config + ".none", "AWS_ENDPOINT_URL": "", "AWS_REGION": "",
+		"AWS_DEFAULT_REGION": "", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""} {
+		t.Setenv(name, v)
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, content(1, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signed := func(want string) {
+		t.Helper()
+		f.asked = nil
+		if err := c.Put(t.Context(), path, "s3://bucket/key"); err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range f.asked {
+			if got := q.Header.Get("Authorization"); !strings.Contains(got, "Credential=EU/") ||
+				!strings.Contains(got, "/"+want+"/s3/aws4_request") {
+				t.Errorf("%s %s: got the signature %q, want one of EU for %s", q.Method,
+					q.RequestURI, got, want)
+			}
+		}
+	}
+	signed("eu-west-1")
+	t.Setenv("AWS_DEFAULT_REGION", "ap-south-1")
+	signed("ap-south-1")
+	if err := os.WriteFile(config, []byte("[profile"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Put(t.Context(), path, "s3://bucket/key"); err == nil ||
+		!strings.Contains(err.Error(), config) {
+		t.Errorf("a file that is none: got %v", err)
 	}
 }
 

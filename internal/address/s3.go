@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"gopkg.in/ini.v1"
 
 	"github.com/restore-vlm/restore/internal/version"
 	"github.com/restore-vlm/restore/internal/web"
@@ -25,10 +27,33 @@ const (
 	askMachine = 5 * time.Second
 )
 
-// s3 returns a client for the endpoint that the environment names, or AWS's.
+// profile returns the settings of the profile in AWS's file of configuration; none if there is no
+// such file or profile.
+func profile() (*ini.Section, error) {
+	path := os.Getenv("AWS_CONFIG_FILE")
+	if home, err := os.UserHomeDir(); path == "" && err == nil {
+		path = filepath.Join(home, ".aws", "config")
+	}
+	all, err := ini.LooseLoad(path)
+	if err != nil {
+		return nil, web.Permanentf("%s: %w", path, err)
+	}
+	name := cmp.Or(os.Getenv("AWS_PROFILE"), "default")
+	if !all.HasSection(name) {
+		name = "profile " + name
+	}
+	return all.Section(name), nil
+}
+
+// s3 returns a client for the endpoint that the environment or the profile names, or AWS's.
 func (c *Client) s3() (*minio.Client, error) {
+	file, err := profile()
+	if err != nil {
+		return nil, err
+	}
 	endpoint, secure, lookup := "s3.amazonaws.com", true, minio.BucketLookupAuto
-	if v := cmp.Or(os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL")); v != "" {
+	if v := cmp.Or(os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"),
+		file.Key("endpoint_url").String()); v != "" {
 		u, err := url.Parse(v)
 		if err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
 			u.Scheme != "http" && u.Scheme != "https" {
@@ -38,7 +63,8 @@ func (c *Client) s3() (*minio.Client, error) {
 	}
 	m, err := minio.New(endpoint, &minio.Options{
 		Secure: secure, BucketLookup: lookup, Transport: &patient{c.http.Transport, c},
-		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
+		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"),
+			file.Key("region").String()),
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{},
 			&credentials.IAM{Client: &http.Client{Timeout: askMachine}}}),
