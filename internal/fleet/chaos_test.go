@@ -322,6 +322,42 @@ func TestChaosCluster(t *testing.T) {
 	}))
 }
 
+// Ensure that processes that start together on a new cluster all find the streams, whoever made
+// them, and do not wait long for an answer that the cluster never gives.
+func TestClusterTogether(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	_, url := fleettest.Nodes(t, 3)
+	waitCluster(t, url, Layout{})
+	first, err := Connect(t.Context(), Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	for range 3 {
+		for name := range first.js.StreamNames(t.Context()).Name() {
+			if err := first.js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				c, err := Connect(t.Context(), Options{URL: url, Layout: Layout{Replicas: 3}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				if _, err := c.Features(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
 // waitCluster makes the streams once the cluster has a leader.
 func waitCluster(t testing.TB, url string, l Layout) {
 	t.Helper()

@@ -57,15 +57,8 @@ func (c *Conn) Features(ctx context.Context) (*Features, error) {
 	ctx, cancel := c.within(ctx, c.callTime)
 	defer cancel()
 	var err error
-	if f.entries, err = c.js.ObjectStore(ctx, featuresBucket); errors.Is(err,
-		jetstream.ErrBucketNotFound) {
-		f.entries, err = c.createFeatures(ctx, FeatureBytes)
-	}
-	if err == nil {
-		f.claims, err = c.js.KeyValue(ctx, claimsBucket)
-	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		f.claims, err = c.js.CreateKeyValue(ctx, c.claims())
+	if f.entries, err = c.createFeatures(ctx, FeatureBytes); err == nil {
+		f.claims, err = c.bucket(ctx, c.claims())
 	}
 	if err != nil {
 		return nil, c.explain("feature store", err)
@@ -80,25 +73,25 @@ func (c *Conn) claims() jetstream.KeyValueConfig {
 		Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas}
 }
 
-// createFeatures creates the bucket, of at most so many bytes. A full one drops its oldest entries.
-// Another process may have created it meanwhile.
+// createFeatures finds the bucket, and creates it if it is missing, for at most so many bytes. It
+// is an object store (ADR-20 of nats-io/nats-architecture-and-design), but a full one drops its
+// oldest entries.
 func (c *Conn) createFeatures(ctx context.Context, most int64) (jetstream.ObjectStore, error) {
-	o, err := c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: featuresBucket,
-		TTL: c.lay.Keep, MaxBytes: most, Replicas: c.lay.Replicas})
-	if errors.Is(err, jetstream.ErrBucketExists) {
+	find := func(ctx context.Context) (jetstream.ObjectStore, error) {
 		return c.js.ObjectStore(ctx, featuresBucket)
 	}
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.js.Stream(ctx, "OBJ_"+featuresBucket)
-	if err != nil {
-		return nil, err
-	}
-	cfg := s.CachedInfo().Config
-	cfg.Discard = jetstream.DiscardOld
-	_, err = c.js.UpdateStream(ctx, cfg)
-	return o, err
+	return made(ctx, find, func(ctx context.Context) (jetstream.ObjectStore, error) {
+		_, err := c.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name:     "OBJ_" + featuresBucket,
+			Subjects: []string{"$O." + featuresBucket + ".C.>", "$O." + featuresBucket + ".M.>"},
+			MaxAge:   c.lay.Keep, MaxBytes: most, Discard: jetstream.DiscardOld,
+			Replicas: c.lay.Replicas, AllowRollup: true, AllowDirect: true,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return find(ctx)
+	})
 }
 
 // sumOf is the checksum of an entry.

@@ -118,11 +118,7 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		{&c.models, jetstream.KeyValueConfig{Bucket: "restore_models"}},
 	} {
 		b.cfg.Replicas = l.Replicas
-		if *b.kv, err = c.js.KeyValue(ctx, b.cfg.Bucket); errors.Is(err,
-			jetstream.ErrBucketNotFound) {
-			*b.kv, err = c.js.CreateKeyValue(ctx, b.cfg)
-		}
-		if err != nil {
+		if *b.kv, err = c.bucket(ctx, b.cfg); err != nil {
 			return err
 		}
 	}
@@ -136,21 +132,60 @@ func (c *Conn) open(ctx context.Context) (err error) {
 		store *jetstream.ObjectStore
 		name  string
 	}{{&c.pictures, picturesBucket}, {&c.answers, "restore_answers"}} {
-		if *b.store, err = c.objects(ctx, b.name); err != nil {
+		if *b.store, err = c.objects(ctx, b.name, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// objects finds an object store, and creates it if it is missing.
-func (c *Conn) objects(ctx context.Context, name string) (jetstream.ObjectStore, error) {
-	o, err := c.js.ObjectStore(ctx, name)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name,
-			TTL: c.lay.Keep, Replicas: c.lay.Replicas})
+// made finds a stream or a bucket, and creates it if it is missing. While several processes create
+// the same one, a cluster leaves some of them without an answer: these look again.
+func made[T any](
+	ctx context.Context, find, create func(context.Context) (T, error),
+) (v T, err error) {
+	for wait := (backoff{}); ; {
+		call, cancel := context.WithTimeout(ctx, writeTime)
+		if v, err = find(call); missing(err) {
+			v, err = create(call)
+		}
+		cancel()
+		again := missing(err) || silent(err) || errors.Is(err, jetstream.ErrBucketExists) ||
+			errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
+		if !again || !wait.pause(ctx) {
+			return v, err
+		}
 	}
-	return o, err
+}
+
+// missing reports whether a stream or bucket is not there.
+func missing(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) ||
+		errors.Is(err, jetstream.ErrBucketNotFound)
+}
+
+// bucket finds a bucket, and creates it if it is missing.
+func (c *Conn) bucket(
+	ctx context.Context, cfg jetstream.KeyValueConfig,
+) (jetstream.KeyValue, error) {
+	return made(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
+		return c.js.KeyValue(ctx, cfg.Bucket)
+	}, func(ctx context.Context) (jetstream.KeyValue, error) {
+		return c.js.CreateKeyValue(ctx, cfg)
+	})
+}
+
+// objects finds an object store, and creates it if it is missing, for at most so many bytes; 0: no
+// limit.
+func (c *Conn) objects(
+	ctx context.Context, name string, most int64,
+) (jetstream.ObjectStore, error) {
+	return made(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) {
+		return c.js.ObjectStore(ctx, name)
+	}, func(ctx context.Context) (jetstream.ObjectStore, error) {
+		return c.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name,
+			TTL: c.lay.Keep, MaxBytes: most, Replicas: c.lay.Replicas})
+	})
 }
 
 // lost reports whether a write failed because its bucket is no longer there. Those in memory are
@@ -165,15 +200,13 @@ func (c *Conn) heartbeats() jetstream.KeyValueConfig {
 		Storage: jetstream.MemoryStorage, Replicas: c.lay.Replicas}
 }
 
+// stream finds a stream, and creates it if it is missing.
 func (c *Conn) stream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := c.js.Stream(ctx, cfg.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = c.js.CreateStream(ctx, cfg)
-	}
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
-		s, err = c.js.Stream(ctx, cfg.Name)
-	}
-	return s, err
+	return made(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.js.Stream(ctx, cfg.Name)
+	}, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.js.CreateStream(ctx, cfg)
+	})
 }
 
 // read parses the Layout of the process that created the stream.

@@ -237,7 +237,7 @@ func (c *Client) store(ctx context.Context, name string, data []byte) error {
 			return err
 		}
 		if lost(err) {
-			if _, err := c.objects(ctx, picturesBucket); err != nil {
+			if _, err := c.objects(ctx, picturesBucket, 0); err != nil {
 				c.log.Warn("object store", "error", c.explain("object store", err))
 			}
 		}
