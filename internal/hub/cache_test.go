@@ -263,6 +263,28 @@ func TestListRemove(t *testing.T) {
 	}
 }
 
+// Ensure that Remove keeps what another revision needs, in a cache whose path looks like a pattern.
+func TestRemovePattern(t *testing.T) {
+	second := strings.Repeat("cd", 20)
+	home := filepath.Join(t.TempDir(), "[models]")
+	_, c, _ := start(t, nil, "HF_HOME="+home)
+	repo := tinyRepo()
+	repo.Commit, repo.Refs = second, []string{"second"}
+	_, other, _ := start(t, map[string]*hubtest.Repo{"me/tiny": repo}, "HF_HOME="+home)
+	if _, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := other.Pull(t.Context(), name(t, "me/tiny@second"), PullOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Remove(name(t, "me/tiny@main"))
+	if err != nil || r != (Removed{Files: len(tinyNeeds)}) {
+		t.Errorf("got %+v, %v, want %d files and no bytes", r, err, len(tinyNeeds))
+	}
+	check(t, p.Dir, repo, tinyNeeds)
+}
+
 func TestChoose(t *testing.T) {
 	for what, cs := range map[string]struct {
 		list, want []string

@@ -61,12 +61,12 @@ func (c *Client) describe(name string) Repo {
 	if err != nil {
 		r.Problem = err.Error()
 	}
-	entries, err := os.ReadDir(filepath.Join(c.repo(n), "snapshots"))
+	commits, err := os.ReadDir(filepath.Join(c.repo(n), "snapshots"))
 	if err != nil {
 		r.Problem = err.Error()
 	}
 	blobs := map[string]int64{}
-	for _, e := range entries {
+	for _, e := range commits {
 		if !e.IsDir() {
 			continue
 		}
@@ -80,11 +80,14 @@ func (c *Client) describe(name string) Repo {
 		}
 		r.Snapshots = append(r.Snapshots, v)
 	}
-	cut, err := filepath.Glob(filepath.Join(c.repo(n), "blobs", "*"+incomplete))
+	inBlobs, err := entries(filepath.Join(c.repo(n), "blobs"))
 	if err != nil {
 		r.Problem = err.Error()
 	}
-	for _, file := range cut {
+	for _, file := range inBlobs {
+		if !strings.HasSuffix(file, incomplete) {
+			continue
+		}
 		if st, err := os.Stat(file); err == nil {
 			r.Cut += st.Size()
 		}
@@ -94,6 +97,19 @@ func (c *Client) describe(name string) Repo {
 		r.Bytes += size
 	}
 	return r
+}
+
+// entries returns the paths of what is in a folder, none if there is no such folder.
+func entries(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	paths := make([]string, len(list))
+	for i, e := range list {
+		paths[i] = filepath.Join(dir, e.Name())
+	}
+	return paths, err
 }
 
 // describeSnapshot reads a snapshot's folder and adds its files' sizes to blobs, by the path of the
@@ -252,7 +268,7 @@ func (c *Client) removeFiles(n Name, dir string, files []string) (r Removed, err
 		}
 		r.Files++
 	}
-	others, err := filepath.Glob(filepath.Join(c.repo(n), "snapshots", "*"))
+	others, err := entries(filepath.Join(c.repo(n), "snapshots"))
 	if err != nil {
 		return r, err
 	}
