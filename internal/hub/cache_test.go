@@ -412,3 +412,69 @@ func TestQuantOf(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that Remove deletes content that huggingface_hub shares between repositories with the last
+// of them, and counts what is freed.
+func TestRemoveShared(t *testing.T) {
+	_, c, _ := start(t, map[string]*hubtest.Repo{"me/a": tinyRepo(), "me/b": tinyRepo(),
+		"me/c": tinyRepo()})
+	store := filepath.Join(c.Cache(), "blobs")
+	hash := strings.Repeat("ab", 32)
+	payload := filepath.Join(store, "ab", hash)
+	var weights, others int64
+	for _, f := range tinyNeeds {
+		others += int64(len(tinyRepo().Files[f]))
+	}
+	for _, repo := range []string{"me/a", "me/b", "me/c"} {
+		p, err := c.Pull(t.Context(), name(t, repo), PullOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As huggingface_hub 2.4 publishes a download: the first one's content moves to the store.
+		blob := blobOf(filepath.Join(p.Dir, shard1))
+		if weights == 0 {
+			st, err := os.Stat(blob)
+			if err != nil {
+				t.Fatal(err)
+			}
+			weights, others = st.Size(), others-st.Size()
+			for path, text := range map[string]string{
+				filepath.Join(store, ".huggingface-shared-blobs"): "1\n",
+				payload + ".refs": "models--me--a/blobs/" + filepath.Base(blob) + "\n",
+				payload + ".lock": "",
+			} {
+				if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = os.Rename(blob, payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.Remove(blob); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("../../blobs/ab/"+hash, blob); err != nil {
+			t.Skip("no links here:", err)
+		}
+	}
+	for _, cs := range []struct {
+		name  string
+		bytes int64
+	}{{"me/a", others}, {"me/b@main", others}, {"me/c@main", others + weights}} {
+		r, err := c.Remove(name(t, cs.name))
+		if err != nil || r != (Removed{len(tinyNeeds), cs.bytes}) {
+			t.Errorf("%s: got %+v, %v, want %d bytes", cs.name, r, err, cs.bytes)
+		}
+		_, err = os.Stat(payload)
+		if last := cs.name == "me/c@main"; last != errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the shared content: %v", cs.name, err)
+		}
+	}
+	if _, err := os.Stat(payload + ".refs"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the list of links: %v, want none", err)
+	}
+}

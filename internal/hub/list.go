@@ -206,13 +206,7 @@ func (c *Client) remove(n Name) (r Removed, err error) {
 		return r, errors.New("a download of it goes on")
 	}
 	if n.Revision == "" && n.Quant == "" {
-		whole := c.describe(n.Repo)
-		for _, v := range whole.Snapshots {
-			r.Files += v.Files
-		}
-		r.Bytes = whole.Bytes
-		return r, errors.Join(os.RemoveAll(c.repo(n)),
-			os.RemoveAll(filepath.Join(c.cache, locksFolder, n.folder())))
+		return c.removeAll(n)
 	}
 	commit, err := c.commit(n)
 	if err != nil {
@@ -232,11 +226,10 @@ func (c *Client) remove(n Name) (r Removed, err error) {
 			return r, &kindError{quant: n.Quant, files: list}
 		}
 	}
+	r, err = c.removeFiles(n, dir, doomed)
 	if len(doomed) < len(list) {
-		r, err = c.removeFiles(n, dir, doomed)
 		return r, err
 	}
-	r, err = c.removeFiles(n, dir, doomed)
 	refs, err2 := c.refs(n)
 	err = errors.Join(err, err2, os.RemoveAll(dir))
 	for _, ref := range refs[commit] {
@@ -244,6 +237,28 @@ func (c *Client) remove(n Name) (r Removed, err error) {
 	}
 	if left, err2 := os.ReadDir(filepath.Dir(dir)); err2 == nil && len(left) == 0 {
 		err = errors.Join(err, os.RemoveAll(c.repo(n)))
+	}
+	return r, err
+}
+
+// removeAll deletes a repository.
+func (c *Client) removeAll(n Name) (r Removed, err error) {
+	for _, v := range c.describe(n.Repo).Snapshots {
+		r.Files += v.Files
+	}
+	shared, err := c.sharedBy(n)
+	if err != nil {
+		return r, err
+	}
+	if r.Bytes, err = c.ownBytes(n); err != nil {
+		return r, err
+	}
+	err = errors.Join(os.RemoveAll(c.repo(n)),
+		os.RemoveAll(filepath.Join(c.cache, locksFolder, n.folder())))
+	for _, path := range shared {
+		freed, err2 := c.release(path)
+		r.Bytes += freed
+		err = errors.Join(err, err2)
 	}
 	return r, err
 }
@@ -288,13 +303,20 @@ func (c *Client) removeFiles(n Name, dir string, files []string) (r Removed, err
 				errs.ErrDamaged)
 		}
 		st, err := os.Lstat(blob)
-		if err == nil {
-			err = os.Remove(blob)
-		}
 		if err != nil {
 			return r, err
 		}
-		r.Bytes += st.Size()
+		shared, freed := c.shared(blob), st.Size()
+		if err := os.Remove(blob); err != nil {
+			return r, err
+		}
+		if shared != "" {
+			freed, err = c.release(shared)
+		}
+		r.Bytes += freed
+		if err != nil {
+			return r, err
+		}
 	}
 	return r, nil
 }
