@@ -263,6 +263,24 @@ func TestListRemove(t *testing.T) {
 	}
 }
 
+// Ensure that Remove of a quantisation keeps the projector of that type for the others.
+func TestRemoveQuantisation(t *testing.T) {
+	_, c, _ := start(t, nil)
+	for _, s := range []string{"me/gguf:Q4_K_M", "me/gguf:F16"} {
+		if _, err := c.Pull(t.Context(), name(t, s), PullOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := c.Remove(name(t, "me/gguf:F16"))
+	if err != nil || r != (Removed{2, 8000}) {
+		t.Errorf("got %+v, %v, want the two parts of the model", r, err)
+	}
+	s, err := c.Find(name(t, "me/gguf:Q4_K_M"))
+	if err != nil || filepath.Base(s.Projector) != "mmproj-m-f16.gguf" {
+		t.Errorf("the other quantisation: got %+v, %v, want its projector", s, err)
+	}
+}
+
 // Ensure that Remove keeps what another revision needs, in a cache whose path looks like a pattern.
 func TestRemovePattern(t *testing.T) {
 	second := strings.Repeat("cd", 20)

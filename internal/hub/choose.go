@@ -88,7 +88,7 @@ func chooseGGUF(list []string, quant string) (choice, error) {
 		if !strings.EqualFold(path.Ext(name), ".gguf") {
 			continue
 		}
-		if strings.Contains(strings.ToLower(path.Base(name)), "mmproj") {
+		if isProjector(name) {
 			projectors = append(projectors, name)
 		} else if part, of := splitPart(name); part == 1 || of == 0 {
 			models = append(models, name)
@@ -211,6 +211,11 @@ func allParts(list []string, first string) ([]string, error) {
 	return parts, nil
 }
 
+// isProjector says whether a GGUF file is a projector, by its name.
+func isProjector(name string) bool {
+	return strings.Contains(strings.ToLower(path.Base(name)), "mmproj")
+}
+
 // projectorTypes are weight types in the order in which a projector is chosen: f16 is what nearly
 // all are published in, and no smaller type is as exact.
 var projectorTypes = []string{"f16", "bf16", "f32", "q8_0"}
@@ -293,8 +298,7 @@ var quantPattern = regexp.MustCompile(`(?i)^(I?Q\d\w*|TQ\d\w*|B?F16|F32|FP16|FP3
 // projectors and later parts.
 func quantOf(name string) string {
 	base := path.Base(name)
-	if !strings.EqualFold(path.Ext(base), ".gguf") ||
-		strings.Contains(strings.ToLower(base), "mmproj") {
+	if !strings.EqualFold(path.Ext(base), ".gguf") || isProjector(name) {
 		return ""
 	}
 	if part, _ := splitPart(base); part > 1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -184,8 +185,8 @@ type Removed struct {
 }
 
 // Remove deletes a repository from the cache. With a revision it deletes that snapshot and the
-// blobs that no other one uses; with a quantisation only its GGUF files. It refuses while the
-// repository is being downloaded.
+// blobs that no other one uses; with a quantisation only its GGUF files, without the projector,
+// which other quantisations need. It refuses while the repository is being downloaded.
 func (c *Client) Remove(n Name) (Removed, error) {
 	r, err := c.remove(n)
 	if err != nil {
@@ -220,7 +221,8 @@ func (c *Client) remove(n Name) (r Removed, err error) {
 	doomed := list
 	if n.Quant != "" {
 		doomed = slices.DeleteFunc(slices.Clone(list), func(f string) bool {
-			return !strings.HasSuffix(strings.ToLower(f), ".gguf") || !hasQuant(f, n.Quant)
+			return !strings.EqualFold(path.Ext(f), ".gguf") || isProjector(f) ||
+				!hasQuant(f, n.Quant)
 		})
 		if len(doomed) == 0 {
 			return r, &kindError{quant: n.Quant, files: list}
