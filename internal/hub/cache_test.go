@@ -72,6 +72,14 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("HF_HUB_OFFLINE=%s: got %q, want %q", value, c.offline, want)
 		}
 	}
+	for env, want := range map[[2]string]string{{"", "1"}: "TRANSFORMERS_OFFLINE", {"0", "1"}: "",
+		{"1", "0"}: "HF_HUB_OFFLINE"} {
+		c := client(t, home, "HF_HUB_OFFLINE="+env[0], "TRANSFORMERS_OFFLINE="+env[1])
+		if c.offline != want {
+			t.Errorf("HF_HUB_OFFLINE=%s TRANSFORMERS_OFFLINE=%s: got %q, want %q", env[0], env[1],
+				c.offline, want)
+		}
+	}
 	for _, env := range []string{"HF_ENDPOINT=huggingface.co", "HF_ENDPOINT=file:///x",
 		"HF_ENDPOINT=https://me@host", "HF_TOKEN=a\nb"} {
 		_, err := New(func(name string) string {

@@ -45,11 +45,12 @@ func New(getenv func(string) string) (*Client, error) {
 		return nil, fmt.Errorf("hub: HF_ENDPOINT: got %q, want the address of a hub, as in https://huggingface.co", address)
 	}
 	c.endpoint = endpoint
-	for _, name := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
-		if slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(getenv(name))) {
-			c.offline = name
-			break
-		}
+	offline := "HF_HUB_OFFLINE"
+	if getenv(offline) == "" {
+		offline = "TRANSFORMERS_OFFLINE"
+	}
+	if slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(getenv(offline))) {
+		c.offline = offline
 	}
 	home, err := homeFolder(getenv)
 	if err != nil {
