@@ -159,21 +159,12 @@ func (c *Client) blob(n Name, etag string) string {
 	return filepath.Join(c.repo(n), "blobs", etag)
 }
 
-// localFiles lists a snapshot's files with slashes, sorted. The error names a broken link.
+// localFiles lists a snapshot's files with slashes, sorted, including links to nothing.
 func localFiles(dir string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
-		}
-		if e.Type()&fs.ModeSymlink != 0 {
-			if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-				target, _ := os.Readlink(file)
-				return fmt.Errorf("%s: a link to %s, which does not exist: %w", file, target,
-					errs.ErrNotFound)
-			} else if err != nil {
-				return err
-			}
 		}
 		rel, err := filepath.Rel(dir, file)
 		files = append(files, filepath.ToSlash(rel))
@@ -181,6 +172,18 @@ func localFiles(dir string) ([]string, error) {
 	})
 	slices.Sort(files)
 	return files, err
+}
+
+// stat describes a snapshot's file. The error names a link to nothing.
+func stat(path string) (fs.FileInfo, error) {
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if target, err := os.Readlink(path); err == nil {
+			return nil, fmt.Errorf("%s: a link to %s, which does not exist: %w", path, target,
+				errs.ErrNotFound)
+		}
+	}
+	return st, err
 }
 
 // cacheTag marks a folder that backups may skip (bford.info/cachedir).

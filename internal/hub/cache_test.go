@@ -271,6 +271,34 @@ func TestListRemove(t *testing.T) {
 	}
 }
 
+// Ensure that a link to nothing matters only to those who need the file, as when the blob of a second
+// form of the weights was deleted by hand.
+func TestBrokenLink(t *testing.T) {
+	_, c, _ := start(t, nil)
+	p, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(p.Dir, "pytorch_model.bin")
+	if err := os.Symlink("../../blobs/gone", link); err != nil {
+		t.Skip("no links here:", err)
+	}
+	if _, err := c.Find(name(t, "me/tiny")); err != nil {
+		t.Errorf("a file that the model does not need: %v", err)
+	}
+	repos, err := c.List()
+	if err != nil || len(repos) != 1 || !strings.Contains(repos[0].Problem, link) {
+		t.Errorf("got %+v, %v, want a problem that names the link", repos, err)
+	}
+	r, err := c.Remove(name(t, "me/tiny@main"))
+	if err != nil || r.Files != len(tinyNeeds)+1 {
+		t.Errorf("got %+v, %v, want %d files", r, err, len(tinyNeeds)+1)
+	}
+	if _, err := os.Stat(c.repo(p.Name)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the repository: %v, want none", err)
+	}
+}
+
 // Ensure that Remove of a quantisation keeps the projector of that type for the others.
 func TestRemoveQuantisation(t *testing.T) {
 	_, c, _ := start(t, nil)

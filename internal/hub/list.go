@@ -121,9 +121,12 @@ func describeSnapshot(dir string, blobs map[string]int64) (Revision, error) {
 	own := map[string]bool{}
 	for _, file := range list {
 		path := filepath.Join(dir, filepath.FromSlash(file))
-		st, err := os.Stat(path)
-		if err != nil {
-			continue // removed in the meantime
+		st, err2 := stat(path)
+		if err2 != nil {
+			if errors.Is(err2, errs.ErrNotFound) { // a link to nothing
+				err = err2
+			}
+			continue // or removed in the meantime
 		}
 		blob := blobOf(path)
 		if !own[blob] {
@@ -270,7 +273,7 @@ func (c *Client) removeFiles(n Name, dir string, files []string) (r Removed, err
 	blobs := map[string]bool{}
 	for _, file := range files {
 		path := filepath.Join(dir, filepath.FromSlash(file))
-		st, err := os.Stat(path)
+		st, err := os.Lstat(path)
 		if err != nil {
 			return r, err
 		}
@@ -305,6 +308,9 @@ func (c *Client) removeFiles(n Name, dir string, files []string) (r Removed, err
 				errs.ErrDamaged)
 		}
 		st, err := os.Lstat(blob)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return r, err
 		}

@@ -66,7 +66,7 @@ func (e *sizeError) Is(target error) bool { return target == errs.ErrDamaged }
 func (c *Client) checkSizes(s *Snapshot, names []string) error {
 	for _, name := range names {
 		path := filepath.Join(s.Dir, filepath.FromSlash(name))
-		info, err := os.Stat(path)
+		info, err := stat(path)
 		if err != nil {
 			return err
 		}
