@@ -56,7 +56,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 	var total int64
 	for _, r := range repos {
 		total += r.Bytes
-		if r.Problem != "" || len(r.Snapshots) == 0 && r.Cut == 0 {
+		if r.Problem != "" || len(r.Snapshots) == 0 && r.Cut+r.Dead == 0 {
 			rows = append(rows, []string{r.Name, bytesize.MB(r.Bytes), "", cli.OneLine(r.Problem)})
 		}
 		for _, v := range r.Snapshots {
@@ -81,6 +81,10 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 		if r.Cut > 0 {
 			rows = append(rows, []string{r.Name, bytesize.MB(r.Cut), "",
 				"of an interrupted download; pull it again to continue"})
+		}
+		if r.Dead > 0 {
+			rows = append(rows, []string{r.Name, bytesize.MB(r.Dead), "",
+				"of a download that huggingface_hub broke off; rm deletes it"})
 		}
 	}
 	return append(rows, []string{"total", bytesize.MB(total), "", ""})

@@ -271,8 +271,31 @@ func TestListRemove(t *testing.T) {
 	}
 }
 
-// Ensure that a link to nothing matters only to those who need the file, as when the blob of a second
-// form of the weights was deleted by hand.
+// Ensure that List tells the incomplete downloads that Pull continues from those that
+// huggingface_hub 2.4 leaves under a random name.
+func TestListIncomplete(t *testing.T) {
+	c := client(t, t.TempDir())
+	blobs := filepath.Join(c.Cache(), "models--me--tiny", "blobs")
+	if err := os.MkdirAll(blobs, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	etag := strings.Repeat("ab", 20)
+	for file, size := range map[string]int{
+		etag + ".incomplete": 30, etag + ".0123abcd.incomplete": 50,
+	} {
+		if err := os.WriteFile(filepath.Join(blobs, file), content(1, size), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repos, err := c.List()
+	if err != nil || len(repos) != 1 || repos[0].Cut != 30 || repos[0].Dead != 50 ||
+		repos[0].Bytes != 80 {
+		t.Errorf("got %+v, %v, want 30 bytes and 50 of 80", repos, err)
+	}
+}
+
+// Ensure that a link to nothing matters only to those who need the file, as when the blob of a
+// second form of the weights was deleted by hand.
 func TestBrokenLink(t *testing.T) {
 	_, c, _ := start(t, nil)
 	p, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{})

@@ -16,9 +16,10 @@ import (
 
 // Repo is a repository in the cache.
 type Repo struct {
-	Name      string     `json:"name"`  // ORG/NAME
-	Bytes     int64      `json:"bytes"` // including incomplete downloads
-	Cut       int64      `json:"cut"`   // bytes of incomplete downloads
+	Name      string     `json:"name"`           // ORG/NAME
+	Bytes     int64      `json:"bytes"`          // including incomplete downloads
+	Cut       int64      `json:"cut"`            // bytes of incomplete downloads that Pull can continue
+	Dead      int64      `json:"dead,omitempty"` // and of those that it cannot
 	LastUse   time.Time  `json:"lastUse"`
 	Snapshots []Revision `json:"snapshots"`
 	Problem   string     `json:"problem,omitempty"` // why it cannot be read
@@ -86,14 +87,20 @@ func (c *Client) describe(name string) Repo {
 		r.Problem = err.Error()
 	}
 	for _, file := range inBlobs {
-		if !strings.HasSuffix(file, incomplete) {
+		hash, ok := strings.CutSuffix(filepath.Base(file), incomplete)
+		if !ok {
 			continue
 		}
-		if st, err := os.Stat(file); err == nil {
+		st, err := os.Stat(file)
+		switch {
+		case err != nil: // removed in the meantime
+		case strings.Contains(hash, "."): // ETAG.RANDOM, as huggingface_hub names its own
+			r.Dead += st.Size()
+		default:
 			r.Cut += st.Size()
 		}
 	}
-	r.Bytes = r.Cut
+	r.Bytes = r.Cut + r.Dead
 	for _, size := range blobs {
 		r.Bytes += size
 	}
