@@ -216,11 +216,14 @@ func (c *Client) writeRef(n Name, commit string) error {
 	if raw, err := os.ReadFile(file); err == nil && string(raw) == commit {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
-		return err
-	}
 	// Python takes each file next to a branch for one.
-	f, err := files.Create(filepath.Join(c.cache, locksFolder, n.folder()), 0o666)
+	temporary := filepath.Join(c.cache, locksFolder, n.folder())
+	for _, dir := range []string{filepath.Dir(file), temporary} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+	}
+	f, err := files.Create(temporary, 0o666)
 	if err != nil {
 		return err
 	}

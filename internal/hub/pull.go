@@ -85,9 +85,6 @@ func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, erro
 	p := &puller{client: c, name: n, commit: i.commit, PullOptions: o}
 	p.out.Snapshot = Snapshot{Name: n, Commit: i.commit, Dir: c.snapshot(n, i.commit)}
 	p.out.point(ch)
-	if err := c.prepare(n, i.commit); err != nil {
-		return nil, err
-	}
 	if ch.index != "" && len(o.Include) == 0 {
 		if err := p.fetch(ctx, []string{ch.index}); err != nil {
 			return nil, err
@@ -248,6 +245,12 @@ func (p *puller) fetch(ctx context.Context, names []string) error {
 		return err
 	}
 	p.out.New += len(wanted)
+	if len(wanted) == 0 { // the cache may be read-only
+		return nil
+	}
+	if err := p.client.prepare(p.name, p.commit); err != nil {
+		return err
+	}
 	if err := p.checkSpace(wanted); err != nil {
 		return err
 	}

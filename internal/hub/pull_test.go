@@ -552,6 +552,38 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// Ensure that nothing is written where nothing is missing: a complete cache may be read-only, and
+// without the folder of the locks, as in an image that holds only the model's own folder.
+func TestPullWritesNothing(t *testing.T) {
+	_, c, _ := start(t, nil)
+	if _, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	locks := filepath.Join(c.Cache(), ".locks")
+	if err := os.RemoveAll(locks); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(locks, nil, 0o666); err != nil { // no folder can be made there
+		t.Fatal(err)
+	}
+	for _, verify := range []bool{false, true} {
+		p, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{Verify: verify})
+		if err != nil || p.New != 0 || p.Files != len(tinyNeeds) {
+			t.Errorf("verify %v: got %+v, %v, want all files and none new", verify, p, err)
+		}
+	}
+	if err := os.Remove(locks); err != nil {
+		t.Fatal(err)
+	}
+	pr := name(t, "me/tiny@refs/pr/1")
+	if _, err := c.Pull(t.Context(), pr, PullOptions{}); err != nil {
+		t.Errorf("another branch of the same commit: %v", err)
+	}
+	if _, err := c.Find(pr); err != nil {
+		t.Error(err)
+	}
+}
+
 // Ensure that patterns choose files, and that what matches nothing is refused.
 func TestInclude(t *testing.T) {
 	_, c, _ := start(t, nil)
