@@ -175,6 +175,9 @@ func documents(
 		d.Video.From = d.Processor.From
 	}
 	d.Tokenizer.Data, d.Settings.Data, d.Specials.Data = v.file, v.settings, v.specials
+	if v.file == nil {
+		d.Tokenizer.From = "tokenizer.ggml.model in the metadata"
+	}
 	if text := f.Text("tokenizer.chat_template", ""); text != "" {
 		d.Template.Data = []byte(withPictures(text, g))
 	}

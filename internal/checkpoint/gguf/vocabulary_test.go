@@ -114,3 +114,20 @@ func TestBytePairs(t *testing.T) {
 		t.Errorf("got %v, want im_start first, image_pad last, and no padding", e.IDs)
 	}
 }
+
+// Ensure that a file without a vocabulary opens, and that the name of the missing part, which
+// errors about questions repeat, is the key's.
+func TestNoVocabulary(t *testing.T) {
+	dir, _ := unpackHeaders(t)
+	path := filepath.Join(dir, "scenes", "scenes-f16.gguf")
+	edit(t, path, "tokenizer.ggml.model", "tokenizer.ggml.other")
+	s, err := Open(path, "", families.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const want = "tokenizer.ggml.model in the metadata"
+	if got := s.Docs.Tokenizer; got.Data != nil || got.From != want {
+		t.Errorf("got %q of %d bytes, want no %q", got.From, len(got.Data), want)
+	}
+}
