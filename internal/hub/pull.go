@@ -384,6 +384,10 @@ func (p *puller) blob(ctx context.Context, w *wantedFile) error {
 		return err
 	}
 	defer unlock()
+	if whole, _ := p.cached(w); whole { // another process added it before the lock was free
+		p.count(0, -max(w.meta.size, 0))
+		return nil
+	}
 	blob := c.blob(p.name, etag)
 	fresh := false
 	st, err := os.Stat(blob)

@@ -732,6 +732,37 @@ func TestTwoPullers(t *testing.T) {
 	check(t, s.Dir, tinyRepo(), tinyNeeds)
 }
 
+// Ensure that what another process downloaded while this one waited is not downloaded again, also
+// on a file system without links, where the content has moved to the snapshot.
+func TestOtherPullerWithoutLinks(t *testing.T) {
+	h, c, _ := start(t, nil)
+	pulled, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &puller{client: c, name: pulled.Name, commit: commit, out: *pulled,
+		PullOptions: PullOptions{Notice: func(string) {}}}
+	w := &wantedFile{name: shard1}
+	if err := p.heads(t.Context(), []*wantedFile{w}); err != nil {
+		t.Fatal(err)
+	}
+	pointer := filepath.Join(pulled.Dir, shard1)
+	blob := blobOf(pointer)
+	if err := os.Remove(pointer); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(blob, pointer); err != nil {
+		t.Fatal(err)
+	}
+	h.Forget()
+	if err := p.blob(t.Context(), w); err != nil || len(h.Asked()) != 0 {
+		t.Errorf("got %v after the requests %v, want none", err, h.Asked())
+	}
+	if _, err := os.Lstat(blob); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a second copy: %v, want none", err)
+	}
+}
+
 // Ensure that a cancelled pull stops, and that the next one goes on.
 func TestCancel(t *testing.T) {
 	h, c, _ := start(t, nil)
