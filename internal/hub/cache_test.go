@@ -42,6 +42,10 @@ func TestParseName(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
+	user, err := os.UserHomeDir()
+	if err != nil {
+		t.Skip("no home folder:", err)
+	}
 	for what, cs := range map[string]struct {
 		env   []string
 		cache string
@@ -49,8 +53,9 @@ func TestEnvironment(t *testing.T) {
 		"nothing": {[]string{"HF_HOME=", "HOME=/home/me"}, "/home/me/.cache/huggingface/hub"},
 		"XDG": {[]string{"HF_HOME=", "HOME=/home/me", "XDG_CACHE_HOME=/x"},
 			"/x/huggingface/hub"},
-		"HF_HOME":      {[]string{"HF_HOME=~/hf", "HOME=/home/me"}, "/home/me/hf/hub"},
-		"HF_HUB_CACHE": {[]string{"HF_HOME=/hf", "HF_HUB_CACHE=$DISK/hub", "DISK=/disk"}, "/disk/hub"},
+		"HF_HOME":                {[]string{"HF_HOME=~/hf", "HOME=/home/me"}, "/home/me/hf/hub"},
+		"no HOME, as on Windows": {[]string{"HF_HOME=~/hf"}, filepath.Join(user, "hf", "hub")},
+		"HF_HUB_CACHE":           {[]string{"HF_HOME=/hf", "HF_HUB_CACHE=$DISK/hub", "DISK=/disk"}, "/disk/hub"},
 	} {
 		if c := client(t, "", cs.env...); c.Cache() != cs.cache {
 			t.Errorf("%s: got the cache %s, want %s", what, c.Cache(), cs.cache)

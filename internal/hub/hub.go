@@ -77,21 +77,27 @@ func homeFolder(getenv func(string) string) (string, error) {
 	if v := getenv("XDG_CACHE_HOME"); v != "" {
 		return filepath.Join(expand(v, getenv), "huggingface"), nil
 	}
-	home := getenv("HOME")
-	if home == "" {
-		var err error
-		if home, err = os.UserHomeDir(); err != nil {
-			return "", fmt.Errorf("hub: no home folder for the cache: %w (HF_HOME names another)",
-				err)
-		}
+	home, err := userFolder(getenv)
+	if err != nil {
+		return "", fmt.Errorf("hub: no home folder for the cache: %w (HF_HOME names another)", err)
 	}
 	return filepath.Join(home, ".cache", "huggingface"), nil
 }
 
+// userFolder is HOME or, as on Windows, the system's folder of the user.
+func userFolder(getenv func(string) string) (string, error) {
+	if home := getenv("HOME"); home != "" {
+		return home, nil
+	}
+	return os.UserHomeDir()
+}
+
 // expand replaces a leading ~ and variables, as huggingface_hub does.
 func expand(path string, getenv func(string) string) string {
-	if path == "~" || strings.HasPrefix(path, "~/") {
-		path = "$HOME" + path[1:]
+	if path == "~" || len(path) > 1 && path[0] == '~' && os.IsPathSeparator(path[1]) {
+		if home, err := userFolder(getenv); err == nil {
+			return home + os.Expand(path[1:], getenv)
+		}
 	}
 	return os.Expand(path, getenv)
 }
