@@ -213,8 +213,17 @@ func TestPullTower(t *testing.T) {
 			if r.Code != cli.ExitOK || !strings.Contains(r.Err, "openai/clip") {
 				t.Fatalf("got %+v", r)
 			}
-			entries, err := os.ReadDir(filepath.Join(home, "hub", "models--openai--clip",
-				"snapshots", hubCommit))
+			client, err := hub.New(func(name string) string {
+				return map[string]string{"HF_HOME": home}[name]
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder, err := client.Folder(hub.Name{Repo: "openai/clip"}) // as opening the model does
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(folder)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -146,11 +146,7 @@ func (f Files) find(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := c.Find(n)
-	if err != nil {
-		return "", err
-	}
-	return s.Dir, nil
+	return c.Folder(n)
 }
 
 // start returns the first bytes of a file.

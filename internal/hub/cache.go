@@ -38,6 +38,18 @@ func (c *Client) Find(n Name) (*Snapshot, error) {
 	return s, nil
 }
 
+// Folder returns the snapshot's folder of a name, which may lack weights: of a vision tower whose
+// weights are in another checkpoint, Pull has only the settings.
+func (c *Client) Folder(n Name) (string, error) {
+	s, err := c.find(n)
+	var none *kindError
+	if err != nil && !errors.As(err, &none) {
+		return "", fmt.Errorf("hub: %s: %w", n, err)
+	}
+	return s.Dir, nil
+}
+
+// find returns the snapshot also with a kindError.
 func (c *Client) find(n Name) (*Snapshot, error) {
 	commit, err := c.commit(n)
 	if err != nil {
@@ -50,7 +62,7 @@ func (c *Client) find(n Name) (*Snapshot, error) {
 	}
 	ch, err := choose(list, n.Quant)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	if ch.index != "" {
 		raw, err := os.ReadFile(filepath.Join(s.Dir, ch.index))
