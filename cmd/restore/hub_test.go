@@ -238,6 +238,37 @@ func TestPullTower(t *testing.T) {
 	}
 }
 
+// Ensure that --pull fetches the vision tower of an original LLaVA checkpoint too, also where only
+// the tower is missing, and not if another one is given.
+func TestRunPullsTower(t *testing.T) {
+	h := hubtest.New(map[string]*hubtest.Repo{
+		"openai/clip": {Commit: hubCommit, Refs: []string{"main"}, Files: map[string][]byte{
+			"config.json": []byte("{}"), "pytorch_model.bin": []byte("x")}},
+		"me/llava": {Commit: hubCommit, Refs: []string{"main"}, Files: map[string][]byte{
+			"config.json":       []byte(`{"mm_vision_tower":"openai/clip"}`),
+			"pytorch_model.bin": []byte("x")}}})
+	defer h.Close()
+	home := t.TempDir()
+	env := map[string]string{"HF_HOME": home, "HF_ENDPOINT": h.URL}
+	tower := filepath.Join(home, "hub", "models--openai--clip")
+	for _, c := range []struct {
+		args []string
+		want bool
+	}{
+		{[]string{"run", "-m", "me/llava", "--pull", "--mmproj", t.TempDir(), "-p", "x"}, false},
+		{[]string{"run", "-m", "me/llava", "-p", "x"}, false},
+		{[]string{"run", "-m", "me/llava", "--pull", "-p", "x"}, true},
+	} {
+		r := with(context.Background(), env, "", c.args...)
+		if r.Code == cli.ExitOK { // these weights cannot be opened
+			t.Errorf("%q: got %+v, want an error", c.args, r)
+		}
+		if _, err := os.Stat(tower); (err == nil) != c.want {
+			t.Errorf("%q: the tower: %v, want it: %v", c.args, err, c.want)
+		}
+	}
+}
+
 func TestHubUsage(t *testing.T) {
 	for _, args := range [][]string{{"pull"}, {"pull", "a"}, {"pull", "a/b", "c/d"},
 		{"pull", "a/b:Q8_0", "--include", "*"}, {"rm"}, {"rm", "../x"}, {"list", "x"}} {

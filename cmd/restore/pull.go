@@ -1,18 +1,11 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/hub"
 )
 
@@ -56,11 +49,6 @@ HF_HUB_OFFLINE=1 forbids requests; HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.`,
 		if err != nil {
 			return err
 		}
-		if len(include) == 0 {
-			if err := pullTower(cmd, a, c, p, verify); err != nil {
-				return err
-			}
-		}
 		_, err = fmt.Fprintln(a.Out, p.Model)
 		return err
 	}
@@ -73,54 +61,4 @@ func oneName(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("%s: got %d arguments, want one ORG/NAME", cli.Path(cmd), len(args))
 	}
 	return nil
-}
-
-// pullTower downloads the repository with the vision tower of an original LLaVA checkpoint: its
-// configuration, and its weights if the checkpoint has none.
-func pullTower(
-	cmd *cobra.Command, a *cli.App, c *hub.Client, p *hub.Pulled, verify bool,
-) error {
-	tower, inside, err := towerOf(p.Dir)
-	if err != nil || tower == "" {
-		return err
-	}
-	name, err := hub.ParseName(tower)
-	if err != nil {
-		return nil // a path on the author's machine
-	}
-	var include []string
-	if inside {
-		include = []string{"*config.json"}
-	}
-	a.Note("%s: its vision tower is in %s", p.Name, tower)
-	if _, err = cli.PullModel(cmd.Context(), a, c, name, include, verify); err != nil {
-		return fmt.Errorf("the vision tower of %s: %w", p.Name, err)
-	}
-	return nil
-}
-
-// towerOf returns the repository or path that an original LLaVA checkpoint names as its vision
-// tower, "" for other models, and whether the checkpoint contains the tower's weights.
-func towerOf(dir string) (tower string, inside bool, err error) {
-	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, err
-	}
-	var config struct {
-		Tower string `json:"mm_vision_tower"`
-	}
-	text, err := files.Text(raw)
-	if err != nil || json.Unmarshal(text, &config) != nil || config.Tower == "" {
-		return "", false, nil // opening the model reports errors in its configuration
-	}
-	for _, index := range []string{"model.safetensors.index.json", "pytorch_model.bin.index.json"} {
-		raw, err := os.ReadFile(filepath.Join(dir, index))
-		if err == nil {
-			return config.Tower, strings.Contains(string(raw), `"model.vision_tower.`), nil
-		}
-	}
-	return config.Tower, false, nil
 }

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/bytesize"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/hub"
 )
 
@@ -25,14 +29,16 @@ func findModels(ctx context.Context, a *App, flags *pflag.FlagSet) error {
 		return nil
 	}
 	pull := flags.Lookup("pull") != nil && flags.Lookup("pull").Value.String() == "true"
-	s, err := findModel(ctx, a, f.Value.String(), pull)
+	p := flags.Lookup("mmproj")
+	given := p != nil && p.Value.String() != ""
+	s, err := findModel(ctx, a, f.Value.String(), pull, given)
 	if err != nil && !OnCommandLine(f) && elsewhere(flags) {
 		return nil // a worker that needs it reports that there is no such file
 	}
 	if err != nil || s == nil {
 		return err
 	}
-	if p := flags.Lookup("mmproj"); p != nil && p.Value.String() == "" {
+	if p != nil && !given {
 		if err := p.Value.Set(s.Projector); err != nil {
 			return err
 		}
@@ -49,8 +55,11 @@ func elsewhere(flags *pflag.FlagSet) bool {
 }
 
 // findModel returns a repository's snapshot in the hub's cache, nil if model is a path or the
-// embedded model.
-func findModel(ctx context.Context, a *App, model string, pull bool) (*hub.Snapshot, error) {
+// embedded model. If pull is set, it downloads what is missing; the vision tower only if none is
+// given.
+func findModel(
+	ctx context.Context, a *App, model string, pull, towerGiven bool,
+) (*hub.Snapshot, error) {
 	if model == "" {
 		return nil, nil
 	}
@@ -67,6 +76,8 @@ func findModel(ctx context.Context, a *App, model string, pull bool) (*hub.Snaps
 	}
 	s, err := c.Find(name)
 	switch {
+	case err == nil && pull && !towerGiven:
+		err = pullTower(ctx, a, c, s, false, true)
 	case err == nil:
 	case errors.Is(err, errs.ErrDamaged) && !pull:
 		return nil, fmt.Errorf("%w: 'restore pull %s' downloads it again", err, model)
@@ -76,11 +87,17 @@ func findModel(ctx context.Context, a *App, model string, pull bool) (*hub.Snaps
 		return nil, fmt.Errorf(
 			"%w: 'restore pull %s' downloads it (and there is no such file or folder)", err, model)
 	default:
-		p, err := PullModel(ctx, a, c, name, nil, false)
-		if err != nil {
-			return nil, err
+		download := PullModel
+		if towerGiven {
+			download = pullOne
 		}
-		s = &p.Snapshot
+		var p *hub.Pulled
+		if p, err = download(ctx, a, c, name, nil, false); err == nil {
+			s = &p.Snapshot
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	s.MarkUsed()
 	return s, nil
@@ -113,9 +130,79 @@ func (a *App) progressLines(what string, every time.Duration) (
 	return set, func() { t.Stop(); close(ended); <-left }
 }
 
-// PullModel downloads a model, with a progress bar on a terminal or a line every ten seconds, and
-// notes on a.err.
+// PullModel downloads a model and, without patterns, the vision tower that an original LLaVA
+// checkpoint names.
 func PullModel(ctx context.Context, a *App, c *hub.Client, name hub.Name,
+	include []string, verify bool) (*hub.Pulled, error) {
+	p, err := pullOne(ctx, a, c, name, include, verify)
+	if err != nil || len(include) > 0 {
+		return p, err
+	}
+	return p, pullTower(ctx, a, c, &p.Snapshot, verify, false)
+}
+
+// pullTower downloads the repository with the vision tower of an original LLaVA checkpoint: its
+// configuration, and its weights if the checkpoint has none. If needed is set, it does nothing
+// where the checkpoint has the weights or the cache has the tower.
+func pullTower(
+	ctx context.Context, a *App, c *hub.Client, s *hub.Snapshot, verify, needed bool,
+) error {
+	if s.Model != s.Dir {
+		return nil // a GGUF file
+	}
+	tower, inside, err := towerOf(s.Dir)
+	if err != nil || tower == "" {
+		return err
+	}
+	name, err := hub.ParseName(tower)
+	if err != nil {
+		return nil // a path on the author's machine
+	}
+	if needed {
+		if _, err := c.Find(name); inside || err == nil {
+			return nil
+		}
+	}
+	var include []string
+	if inside {
+		include = []string{"*config.json"}
+	}
+	a.Note("%s: its vision tower is in %s", s.Name, tower)
+	if _, err = pullOne(ctx, a, c, name, include, verify); err != nil {
+		return fmt.Errorf("the vision tower of %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// towerOf returns the repository or path that an original LLaVA checkpoint names as its vision
+// tower, "" for other models, and whether the checkpoint contains the tower's weights.
+func towerOf(dir string) (tower string, inside bool, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	var config struct {
+		Tower string `json:"mm_vision_tower"`
+	}
+	text, err := files.Text(raw)
+	if err != nil || json.Unmarshal(text, &config) != nil || config.Tower == "" {
+		return "", false, nil // opening the model reports errors in its configuration
+	}
+	for _, index := range []string{"model.safetensors.index.json", "pytorch_model.bin.index.json"} {
+		raw, err := os.ReadFile(filepath.Join(dir, index))
+		if err == nil {
+			return config.Tower, strings.Contains(string(raw), `"model.vision_tower.`), nil
+		}
+	}
+	return config.Tower, false, nil
+}
+
+// pullOne downloads a repository, with a progress bar on a terminal or a line every ten seconds,
+// and notes on a.err.
+func pullOne(ctx context.Context, a *App, c *hub.Client, name hub.Name,
 	include []string, verify bool) (*hub.Pulled, error) {
 	o := hub.PullOptions{Include: include, Verify: verify,
 		Notice: func(s string) { a.Note("%s", s) }}
