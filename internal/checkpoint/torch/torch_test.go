@@ -154,6 +154,26 @@ func TestNegated(t *testing.T) {
 	}
 }
 
+// Ensure that a tensor without elements may begin after its storage, as torch.zeros(3, 0)[1:],
+// which torch.save writes with offset 1.
+func TestEmptyView(t *testing.T) {
+	s := &storage{tensor.F32, 0, []byte{}}
+	args := tuple{s, int64(1), tuple{int64(2), int64(0)}, tuple{int64(1), int64(1)}, false,
+		new(dict)}
+	got, err := (&reader{file: 2}).call(rebuildTensor, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, ok := got.(*array)
+	if !ok {
+		t.Fatalf("got %T, want a tensor", got)
+	}
+	w := a.weight()
+	if v, err := w.Float32s(); err != nil || len(v) != 0 || !slices.Equal(w.Shape, []int{2, 0}) {
+		t.Errorf("got %v, %v, %v, want 2 rows of 0", w.Shape, v, err)
+	}
+}
+
 // FuzzRead: any file is either refused, or gives tensors that can be read.
 func FuzzRead(f *testing.F) {
 	for name, b := range oracle(f) {
