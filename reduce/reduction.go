@@ -36,7 +36,7 @@ type Reduction struct {
 
 	N        int       // tokens before
 	Rows     []Row     // in the order in which the decoder gets them
-	Width    int       // features per row: C, or Cv if Space is Encoder
+	Width    int       // features per row: C, or Cv if Space is Encoder; 0: they are not kept
 	Features []float32 // [len(Rows), Width]
 	Space    Space
 	Group    []int32 // [N] row of every original token, -1 dropped

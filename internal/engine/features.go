@@ -158,7 +158,7 @@ func (f *features) bare() *features {
 	b.x = nil
 	if f.reduction != nil {
 		r := *f.reduction
-		r.Features, b.reduction = nil, &r
+		r.Width, r.Features, b.reduction = 0, nil, &r
 	}
 	return &b
 }
