@@ -172,7 +172,7 @@ func (r *PictureReport) drawn(
 	if r.picture == nil {
 		return nil
 	}
-	p, err := r.picture.im.Pixels()
+	p, err := r.picture.pixels()
 	if err != nil {
 		return nil // it was decoded before
 	}

@@ -10,7 +10,9 @@ import (
 	"image/png"
 	"io"
 	"io/fs"
+	"math"
 	"os"
+	"sync"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
@@ -18,8 +20,14 @@ import (
 )
 
 // Picture is a picture's file, which is decoded when a model needs its pixels, or decoded pixels.
-// Any number of requests may share it.
-type Picture struct {
+// Any number of requests and goroutines may share it.
+type Picture struct{ s *source }
+
+// source is what the copies of a [Picture] share.
+type source struct {
+	loading chan struct{} // has room for the one goroutine that reads the file
+
+	mu   sync.Mutex
 	im   engine.Image
 	late func(context.Context) ([]byte, error) // reads the file; nil: it is here
 }
@@ -47,20 +55,38 @@ func (o *PictureOptions) picture() *Picture {
 		limits.MaxBytes = imageproc.DefaultMaxBytes
 	}
 	how := imageproc.DecodeOptions{EXIF: !o.IgnoreEXIF, Limits: limits}
-	return &Picture{im: engine.Image{Name: o.Name, Decode: how}}
+	return &Picture{&source{
+		loading: make(chan struct{}, 1), im: engine.Image{Name: o.Name, Decode: how},
+	}}
+}
+
+// image returns the picture for the engine. late says that its file must be read first.
+func (p *Picture) image() (im engine.Image, late bool) {
+	if p == nil || p.s == nil {
+		return im, false
+	}
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	return p.s.im, p.s.late != nil
+}
+
+// missing reports whether there is no picture, and never will be.
+func (p *Picture) missing() bool {
+	im, late := p.image()
+	return !late && im.File == nil && im.Picture == nil
 }
 
 // NewPicture returns the picture in a file: PNG, JPEG, WebP, BMP, or the first picture of a GIF or
 // TIFF. It detects the format from the data. Transparent pixels are composited on white. The error
 // is an [errs.PictureError] if the file's head shows that it is no such picture or larger than the
-// limits; damage behind the head is found when the picture is decoded.
+// limits; damage behind the head is found when the picture is decoded. The picture keeps data.
 func NewPicture(data []byte, o *PictureOptions) (*Picture, error) {
 	p := o.picture()
-	p.im.File = data
+	p.s.im.File = data
 	if data == nil {
-		p.im.File = []byte{}
+		p.s.im.File = []byte{}
 	}
-	_, err := p.im.Size()
+	_, err := p.s.im.Size()
 	return p, err
 }
 
@@ -82,7 +108,7 @@ func OpenPicture(path string, o *PictureOptions) (*Picture, error) {
 	if named.Name == "" {
 		named.Name = path
 	}
-	data, err := io.ReadAll(io.LimitReader(f, named.picture().im.Decode.Limits.MaxBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, named.picture().s.im.Decode.Limits.MaxBytes+1))
 	if err != nil {
 		return nil, err
 	}
@@ -90,31 +116,50 @@ func OpenPicture(path string, o *PictureOptions) (*Picture, error) {
 }
 
 // PictureFrom returns a picture whose file load reads when a request has its place in the queue.
-// An error of load is the request's.
+// An error of load is the request's. Until the file is read, once, the picture has no pixels.
 func PictureFrom(load func(context.Context) ([]byte, error), o *PictureOptions) *Picture {
 	p := o.picture()
-	p.late = load
+	p.s.late = load
 	return p
 }
 
-// load reads the file of a picture from PictureFrom, once.
+// load reads the file of a picture from PictureFrom, unless another request has read it.
 func (p *Picture) load(ctx context.Context) error {
-	data, err := p.late(ctx)
-	if err == nil && data == nil {
+	select {
+	case p.s.loading <- struct{}{}:
+		defer func() { <-p.s.loading }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if _, late := p.image(); !late {
+		return nil
+	}
+	data, err := p.s.late(ctx)
+	if err != nil {
+		return err
+	}
+	if data == nil {
 		data = []byte{}
 	}
-	if p.im.File = data; err == nil {
-		p.late = nil
-	}
-	return err
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.s.im.File, p.s.late = data, nil
+	return nil
 }
 
 // FromImage returns a copy of m as a picture. Transparent pixels are composited on white.
 // The error is an [errs.PictureError] when m is empty or has more than 64 million pixels.
 func FromImage(m image.Image) (*Picture, error) {
+	if m == nil {
+		return nil, errNoPicture
+	}
 	b := m.Bounds()
 	w, h := b.Dx(), b.Dy()
-	switch n := int64(w) * int64(h); {
+	n := int64(w) * int64(h)
+	if w > 0 && n/int64(w) != int64(h) {
+		n = math.MaxInt64
+	}
+	switch {
 	case w < 1 || h < 1:
 		return nil, &errs.PictureError{Index: -1, Fault: errs.EmptyPicture, Width: w, Height: h,
 			Err: fmt.Errorf("picture: got %d x %d pixels, want at least 1 x 1", w, h)}
@@ -127,33 +172,40 @@ func FromImage(m image.Image) (*Picture, error) {
 	rgba := image.NewRGBA(image.Rect(0, 0, w, h))
 	draw.Draw(rgba, rgba.Rect, image.White, image.Point{}, draw.Src)
 	draw.Draw(rgba, rgba.Rect, m, b.Min, draw.Over)
-	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 0, 3*w*h), Frames: 1}
+	pixels := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 0, 3*w*h), Frames: 1}
 	for i := 0; i < len(rgba.Pix); i += 4 {
-		p.Pix = append(p.Pix, rgba.Pix[i:i+3]...)
+		pixels.Pix = append(pixels.Pix, rgba.Pix[i:i+3]...)
 	}
-	return &Picture{im: engine.Image{Picture: p}}, nil
+	p := new(PictureOptions).picture()
+	p.s.im.Picture = pixels
+	return p, nil
+}
+
+// pixels returns the decoded picture.
+func (p *Picture) pixels() (*imageproc.Picture, error) {
+	im, late := p.image()
+	if late || p.missing() {
+		return nil, errNoPicture
+	}
+	return im.Pixels()
 }
 
 // Decode decodes the picture now, and keeps the pixels. It returns how many pictures the file
 // contains, of which this is the first. The error is an [errs.PictureError] if the file is damaged.
 func (p *Picture) Decode() (frames int, err error) {
-	if p.late != nil {
-		return 0, errNoPicture
-	}
-	decoded, err := p.im.Pixels()
+	decoded, err := p.pixels()
 	if err != nil {
 		return 0, err
 	}
-	p.im.Picture = decoded
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.s.im.Picture = decoded
 	return decoded.Frames, nil
 }
 
 // Image returns a copy of the picture's pixels, before any preprocessing for a model.
 func (p *Picture) Image() (image.Image, error) {
-	if p.late != nil {
-		return nil, errNoPicture
-	}
-	pic, err := p.im.Pixels()
+	pic, err := p.pixels()
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +219,8 @@ func (p *Picture) Image() (image.Image, error) {
 
 // File returns the picture's file, as it was given; of a picture from [FromImage], a PNG.
 func (p *Picture) File() ([]byte, error) {
-	if p.im.File != nil || p.late != nil {
-		return p.im.File, nil
+	if im, _ := p.image(); im.File != nil {
+		return im.File, nil
 	}
 	m, err := p.Image()
 	if err != nil {
@@ -181,9 +233,10 @@ func (p *Picture) File() ([]byte, error) {
 
 // Options say how the picture's file is read.
 func (p *Picture) Options() *PictureOptions {
-	d := &p.im.Decode
-	return &PictureOptions{Name: p.im.Name, MaxPixels: d.Limits.MaxPixels,
-		MaxBytes: d.Limits.MaxBytes, IgnoreEXIF: !d.EXIF && p.im.File != nil}
+	im, _ := p.image()
+	d := &im.Decode
+	return &PictureOptions{Name: im.Name, MaxPixels: d.Limits.MaxPixels,
+		MaxBytes: d.Limits.MaxBytes, IgnoreEXIF: !d.EXIF}
 }
 
 // Video is a video as pictures, for models that take videos.
@@ -199,10 +252,7 @@ func (v *Video) engine() (*imageproc.Video, error) {
 	}
 	out := &imageproc.Video{FPS: v.FPS}
 	for _, f := range v.Frames {
-		if f == nil || f.late != nil {
-			return nil, errNoPicture
-		}
-		p, err := f.im.Pixels()
+		p, err := f.pixels()
 		if err != nil {
 			return nil, err
 		}

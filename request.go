@@ -172,7 +172,7 @@ func (r *Request) Dialogue() ([]Message, error) {
 func (r *Request) pictures() iter.Seq[*Picture] {
 	return func(yield func(*Picture) bool) {
 		for _, p := range r.Pictures {
-			if p != nil && !yield(p) {
+			if !yield(p) {
 				return
 			}
 		}
@@ -193,7 +193,7 @@ func (r *Request) Load(ctx context.Context) error {
 	defer cancel(nil)
 	var wait sync.WaitGroup
 	for p := range r.pictures() {
-		if p.late == nil {
+		if _, late := p.image(); !late {
 			continue
 		}
 		wait.Go(func() {
@@ -257,14 +257,16 @@ func (r *Request) check() error {
 	case r.Tokens != nil && (question || r.Raw):
 		return refuse("tokens", "a question too", "tokens are read as they stand")
 	}
-	for i, p := range r.Pictures {
-		if p == nil {
+	i := 0
+	for p := range r.pictures() {
+		if p.missing() {
 			return &errs.PictureError{Index: i, Fault: errs.EmptyPicture, Err: errNoPicture.Err}
 		}
+		i++
 	}
 	return r.Sampling.check()
 }
 
-// errNoPicture is the error for a nil picture.
+// errNoPicture is the error for a picture that is nil, zero, or not yet read.
 var errNoPicture = &errs.PictureError{Index: -1, Fault: errs.EmptyPicture,
 	Err: errors.New("picture: got none")}

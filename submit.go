@@ -130,8 +130,8 @@ func (m *Model) request(r *Request) (*engine.Request, error) {
 	var late []*engine.Image // with their pictures, until the request has its place
 	var from []*Picture
 	image := func(p *Picture) *engine.Image {
-		im := p.im
-		if p.late != nil {
+		im, unread := p.image()
+		if unread {
 			late, from = append(late, &im), append(from, p)
 		}
 		return &im
@@ -150,7 +150,7 @@ func (m *Model) request(r *Request) (*engine.Request, error) {
 	q.Load = func(ctx context.Context) error {
 		err := load.Load(ctx)
 		for i, im := range late {
-			im.File = from[i].im.File
+			*im, _ = from[i].image()
 		}
 		return err
 	}
