@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
@@ -222,7 +223,7 @@ type reporting struct {
 }
 
 func answered(r *Request) reporting {
-	return reporting{r.Groups, r.Logprobs, r.Pictures}
+	return reporting{r.Groups, r.Logprobs, slices.Collect(r.pictures())}
 }
 
 // newAnswer converts an answer of the engine.
