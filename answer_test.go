@@ -1,7 +1,11 @@
 package restore_test
 
 import (
+	"context"
+	"errors"
+	"iter"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore"
@@ -57,6 +61,48 @@ func TestDrawMessages(t *testing.T) {
 		w, h := got[i].Seen()
 		if w2, h2 := want[i].Seen(); w != w2 || h != h2 || w != 336 || h != 336 {
 			t.Errorf("picture %d: seen %v x %v, want %v x %v", i, w, h, w2, h2)
+		}
+	}
+}
+
+// Ensure that the pieces of a stream have the tokens of the answer's text, also where a stop text or
+// the end of the context cuts it.
+func TestStreamTokens(t *testing.T) {
+	m := embedded(t)
+	c, err := restore.NewConversation(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := restore.Request{Prompt: "Describe the image.", Logprobs: true, Top: 2,
+		Pictures: []*restore.Picture{square()}}
+	stopped := whole
+	stopped.Stop = []string{"at the bottom"}
+	for name, q := range map[string]restore.Request{
+		"whole": whole, "stopped": stopped, "cancelled": whole,
+	} {
+		for who, stream := range map[string]func(
+			context.Context, restore.Request,
+		) iter.Seq2[restore.Piece, error]{"model": m.Stream, "conversation": c.Stream} {
+			ctx, cancel := context.WithCancel(t.Context())
+			var text strings.Builder
+			var tokens []restore.Token
+			var answer *restore.Answer
+			for piece, err := range stream(ctx, q) {
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+				text.WriteString(piece.Text)
+				tokens = append(tokens, piece.Tokens...)
+				if answer = piece.Answer; name == "cancelled" && len(tokens) == 3 {
+					cancel()
+				}
+			}
+			cancel()
+			if len(tokens) < 3 || text.String() != answer.Text ||
+				!reflect.DeepEqual(tokens, answer.Logprobs) {
+				t.Errorf("%s, %s: got %q with %d tokens, want %q with %d", who, name,
+					text.String(), len(tokens), answer.Text, len(answer.Logprobs))
+			}
 		}
 	}
 }

@@ -24,12 +24,12 @@ func (m *Model) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return m.ask(ctx, &r, m.e.Ask, nil)
 }
 
-// Stream is Ask in pieces. The concatenated texts of all pieces are the answer's text. An error
-// comes with the last piece; if the context ended, that piece has the answer so far. Leaving the
-// loop cancels the request.
+// Stream is Ask in pieces. The concatenated texts of all pieces are the answer's text, and their
+// tokens its Logprobs. An error comes with the last piece; if the context ended, that piece has the
+// answer so far. Leaving the loop cancels the request.
 func (m *Model) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
-	return stream(ctx, func(ctx context.Context, onText func(string)) (*Answer, error) {
-		return m.ask(ctx, &r, m.e.Ask, onText)
+	return stream(ctx, func(ctx context.Context, on func(Piece)) (*Answer, error) {
+		return m.ask(ctx, &r, m.e.Ask, on)
 	})
 }
 
@@ -88,12 +88,12 @@ func (c *Conversation) ReadAhead(ctx context.Context, r Request) error {
 
 // Stream is Ask in pieces, like [Model.Stream].
 func (c *Conversation) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
-	return stream(ctx, func(ctx context.Context, onText func(string)) (*Answer, error) {
-		return c.ask(ctx, r, onText)
+	return stream(ctx, func(ctx context.Context, on func(Piece)) (*Answer, error) {
+		return c.ask(ctx, r, on)
 	})
 }
 
-func (c *Conversation) ask(ctx context.Context, r Request, onText func(string)) (*Answer, error) {
+func (c *Conversation) ask(ctx context.Context, r Request, on func(Piece)) (*Answer, error) {
 	if r.Reduction != nil && !r.Reduction.equal(c.r) {
 		return nil, &errs.OptionError{Name: "reduction", Want: "none", Fault: errs.Conflict,
 			Got: "a reduction other than the conversation's",
@@ -101,7 +101,7 @@ func (c *Conversation) ask(ctx context.Context, r Request, onText func(string)) 
 	}
 	r.Reduction = c.r
 	if c.c != nil {
-		return c.s.(*Model).ask(ctx, &r, c.c.Ask, onText)
+		return c.s.(*Model).ask(ctx, &r, c.c.Ask, on)
 	}
 	shown := len(r.Pictures)
 	said, err := c.say(&r)
@@ -110,7 +110,7 @@ func (c *Conversation) ask(ctx context.Context, r Request, onText func(string)) 
 	}
 	r.Messages = append(slices.Concat(c.turns...), said...)
 	r.Prompt, r.System, r.Pictures, r.Places = "", "", nil, nil
-	a, err := submitted(ctx, c.s, &r, onText)
+	a, err := submitted(ctx, c.s, &r, on)
 	if a == nil || err != nil && a.Text == "" {
 		return a, err
 	}
@@ -153,21 +153,21 @@ func (c *Conversation) Undo() bool {
 	return true
 }
 
-// submitted asks a service that is no Model, and passes the texts of the answer to onText, which
-// may be nil. If the context ends, the answer is the text so far.
-func submitted(ctx context.Context, s Service, r *Request, onText func(string)) (*Answer, error) {
+// submitted asks a service that is no Model, and passes the pieces of the answer to on, which may
+// be nil. If the context ends, the answer is the text so far.
+func submitted(ctx context.Context, s Service, r *Request, on func(Piece)) (*Answer, error) {
 	j, err := s.Submit(ctx, r)
 	if err != nil {
 		return ended(ctx, nil, err)
 	}
 	var told strings.Builder
-	for onText != nil {
+	for on != nil {
 		p, ok := j.Next()
 		if !ok {
 			break
 		}
 		told.WriteString(p.Text)
-		onText(p.Text)
+		on(*p)
 	}
 	a, err := j.Answer()
 	if a == nil && told.Len() > 0 {
@@ -179,14 +179,14 @@ func submitted(ctx context.Context, s Service, r *Request, onText func(string)) 
 // asker is a request's way into the engine: on its own, or in a conversation.
 type asker func(context.Context, engine.Request) (*engine.Answer, error)
 
-func (m *Model) ask(
-	ctx context.Context, r *Request, do asker, onText func(string),
-) (*Answer, error) {
+func (m *Model) ask(ctx context.Context, r *Request, do asker, on func(Piece)) (*Answer, error) {
 	q, err := m.request(r)
 	if err != nil {
 		return nil, err
 	}
-	q.OnText = onText
+	if on != nil {
+		q.OnPiece = func(p engine.Piece) { on(newPiece(p)) }
+	}
 	a, err := do(ctx, *q)
 	return ended(ctx, newAnswer(a, answered(r)), err)
 }
@@ -208,20 +208,20 @@ func ended(ctx context.Context, a *Answer, err error) (*Answer, error) {
 	return a, nil
 }
 
-// stream runs do and yields the texts that it passes on, and then the answer.
+// stream runs do and yields the pieces that it passes on, and then the answer.
 func stream(
-	ctx context.Context, do func(context.Context, func(string)) (*Answer, error),
+	ctx context.Context, do func(context.Context, func(Piece)) (*Answer, error),
 ) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		pieces, done, left := make(chan string), make(chan struct{}), make(chan struct{})
+		pieces, done, left := make(chan Piece), make(chan struct{}), make(chan struct{})
 		var ans *Answer
 		var err error
 		go func() {
 			defer close(done)
-			ans, err = do(ctx, func(text string) {
+			ans, err = do(ctx, func(p Piece) {
 				select {
-				case pieces <- text:
+				case pieces <- p:
 				case <-left:
 				}
 			})
@@ -233,8 +233,8 @@ func stream(
 		}()
 		for {
 			select {
-			case text := <-pieces:
-				if !yield(Piece{Text: text}, nil) {
+			case p := <-pieces:
+				if !yield(p, nil) {
 					return
 				}
 			case <-done:

@@ -78,7 +78,8 @@ func (j *job) Next() (*Piece, bool) {
 	if !ok {
 		return nil, false
 	}
-	return &Piece{Text: p.Text, Tokens: newTokens(p.Tokens)}, true
+	piece := newPiece(p)
+	return &piece, true
 }
 
 // Ready implements [Job].
@@ -253,6 +254,9 @@ func newAnswer(a *engine.Answer, r reporting) *Answer {
 	}
 	return out
 }
+
+// newPiece converts a piece of the engine.
+func newPiece(p engine.Piece) Piece { return Piece{Text: p.Text, Tokens: newTokens(p.Tokens)} }
 
 // newTokens converts the tokens that produce text.
 func newTokens(list []engine.Token) []Token {

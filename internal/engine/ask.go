@@ -22,14 +22,14 @@ func (e *Engine) Ask(ctx context.Context, req Request) (*Answer, error) {
 	if err != nil {
 		return cancelled(ctx, err)
 	}
-	return j.wait(req.OnText)
+	return j.wait(req.OnPiece)
 }
 
-// wait passes the job's pieces to onText, which may be nil, and returns the answer. If the
-// request's context ends before onText has received all pieces, the answer ends where onText
+// wait passes the job's pieces to onPiece, which may be nil, and returns the answer. If the
+// request's context ends before onPiece has received all pieces, the answer ends where onPiece
 // stopped.
-func (j *Job) wait(onText func(string)) (*Answer, error) {
-	if onText == nil {
+func (j *Job) wait(onPiece func(Piece)) (*Answer, error) {
+	if onPiece == nil {
 		return j.Answer()
 	}
 	var text, scored int
@@ -39,16 +39,19 @@ func (j *Job) wait(onText func(string)) (*Answer, error) {
 			return j.Answer()
 		}
 		text, scored = text+len(p.Text), scored+len(p.Tokens)
-		if p.Text != "" {
-			onText(p.Text)
+		if p.Text != "" || len(p.Tokens) > 0 {
+			onPiece(p)
 		}
 		cause := context.Cause(j.s.ctx)
 		if cause == nil {
 			continue
 		}
 		a, err := j.Answer()
-		if a == nil || text == len(a.Text) {
-			return a, err
+		if a == nil {
+			return nil, err
+		}
+		if text == len(a.Text) { // a last piece may have no text
+			continue
 		}
 		cut := *a
 		cut.Text, cut.Scored, cut.Tokens = a.Text[:text], a.Scored[:scored], a.Tokens[:p.made]

@@ -72,7 +72,7 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	if err != nil {
 		return cancelled(ctx, err)
 	}
-	ans, err := (&Job{s}).wait(req.OnText)
+	ans, err := (&Job{s}).wait(req.OnPiece)
 	if ans == nil || len(ans.Tokens) == 0 && err != nil {
 		return ans, err
 	}

@@ -89,7 +89,7 @@ func TestPackedDamage(t *testing.T) {
 		sent := ""
 		_, err := e.Ask(context.Background(), Request{
 			Prompt: "What is there?", Images: Pictures(pics...), MaxTokens: 3,
-			OnText: func(s string) { sent += s },
+			OnPiece: func(p Piece) { sent += p.Text },
 		})
 		return sent, err
 	}

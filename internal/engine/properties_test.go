@@ -216,8 +216,8 @@ func TestCancel(t *testing.T) {
 	a, err := c.Ask(
 		ctx, engine.Request{
 			Prompt: "Describe the image.", Images: engine.Pictures(picture(t, 6)),
-			OnText: func(s string) {
-				if pieces = append(pieces, s); len(pieces) == 3 {
+			OnPiece: func(p engine.Piece) {
+				if pieces = append(pieces, p.Text); len(pieces) == 3 {
 					cancel()
 				}
 			}})

@@ -57,8 +57,8 @@ type Request struct {
 	NoCache bool
 	Salt    string
 
-	// called with each piece of the answer as it is decoded, always complete UTF-8; may be nil
-	OnText func(text string)
+	// called with each piece of the answer as it is decoded; may be nil
+	OnPiece func(Piece)
 
 	// Background requests take what others leave: they wait while another request waits or runs.
 	// One that is being read then ends with errs.ErrYielded and may be asked again.

@@ -218,7 +218,11 @@ func TestStop(t *testing.T) {
 		q := r
 		q.Stop, q.LogProbs = stops, true
 		var sent []string
-		q.OnText = func(s string) { sent = append(sent, s) }
+		q.OnPiece = func(p Piece) {
+			if p.Text != "" {
+				sent = append(sent, p.Text)
+			}
+		}
 		got, err := e.Ask(context.Background(), q)
 		if err != nil {
 			t.Fatal(name, err)
