@@ -78,12 +78,13 @@ func (c *Conversation) ReadAhead(ctx context.Context, r Request) error {
 	if c.c == nil {
 		return nil
 	}
-	q, err := c.s.(*Model).request(&Request{System: r.System, Pictures: r.Pictures, Video: r.Video,
+	m := c.s.(*Model)
+	q, err := m.request(&Request{System: r.System, Pictures: r.Pictures, Video: r.Video,
 		VideoAfter: r.VideoAfter, Context: r.Context, NoCache: r.NoCache, Salt: r.Salt})
 	if err != nil {
 		return err
 	}
-	return c.c.ReadAhead(ctx, *q)
+	return m.refused(c.c.ReadAhead(ctx, *q))
 }
 
 // Stream is Ask in pieces, like [Model.Stream].
@@ -188,7 +189,7 @@ func (m *Model) ask(ctx context.Context, r *Request, do asker, on func(Piece)) (
 		q.OnPiece = func(p engine.Piece) { on(newPiece(p)) }
 	}
 	a, err := do(ctx, *q)
-	return ended(ctx, newAnswer(a, answered(r)), err)
+	return ended(ctx, newAnswer(a, answered(r)), m.refused(err))
 }
 
 // ended returns the result of a request. A context that ended is an error with an answer, whatever

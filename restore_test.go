@@ -390,3 +390,43 @@ func TestReductionJSON(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that every way to ask reports a full queue with its numbers.
+func TestFullQueue(t *testing.T) {
+	m, err := restore.Open(t.Context(), "", &restore.Options{Parallel: 1, Queue: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c, err := restore.NewConversation(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun := make(chan struct{})
+	running := restore.PictureFrom(func(ctx context.Context) ([]byte, error) {
+		close(begun)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}, nil)
+	q := restore.Request{Prompt: "What is there?", Pictures: []*restore.Picture{running}}
+	go m.Ask(ctx, q)
+	<-begun
+	q.Pictures = []*restore.Picture{square()}
+	got := map[string]error{}
+	_, got["Ask"] = m.Ask(ctx, q)
+	_, got["Submit"] = m.Submit(ctx, &q)
+	_, got["Count"] = m.Count(ctx, &q)
+	_, got["Conversation.Ask"] = c.Ask(ctx, q)
+	got["Conversation.ReadAhead"] = c.ReadAhead(ctx, q)
+	for _, err := range m.Stream(ctx, q) {
+		got["Stream"] = err
+	}
+	for name, err := range got {
+		var full *errs.FullError
+		if !errors.As(err, &full) || full.RetryAfter < 1 || !errors.Is(err, errs.ErrQueueFull) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
