@@ -108,7 +108,8 @@ func OpenPicture(path string, o *PictureOptions) (*Picture, error) {
 	if named.Name == "" {
 		named.Name = path
 	}
-	data, err := io.ReadAll(io.LimitReader(f, named.picture().s.im.Decode.Limits.MaxBytes+1))
+	most := named.picture().s.im.Decode.Limits.MaxBytes
+	data, err := io.ReadAll(io.LimitReader(f, max(most, most+1))) // of the most, one more is none
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"image"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -238,6 +239,10 @@ func TestPictures(t *testing.T) {
 	if _, err := restore.OpenPicture(filepath.Join(dir, "none.png"), nil); !errors.Is(err,
 		errs.ErrNotFound) {
 		t.Errorf("no file: got %v, want ErrNotFound", err)
+	}
+	unlimited := &restore.PictureOptions{MaxBytes: math.MaxInt64, MaxPixels: math.MaxInt64}
+	if _, err := restore.OpenPicture("docs/scene.png", unlimited); err != nil {
+		t.Errorf("without limits: %v", err)
 	}
 }
 
