@@ -50,7 +50,7 @@ func (r *Reduction) Check() error {
 
 // Over adds the parameters of defaults to those of r, which are demands. Earlier defaults override
 // later ones. A default is dropped if it would be refused as useless, or excludes what is there.
-// AtMost is r's.
+// AtMost is r's. A nil reduction has no parameters.
 func (r *Reduction) Over(defaults ...*Reduction) (*Reduction, error) {
 	demands, err := r.given()
 	if err != nil {
@@ -64,7 +64,9 @@ func (r *Reduction) Over(defaults ...*Reduction) (*Reduction, error) {
 		}
 		others = append(others, g)
 	}
-	return &Reduction{Options: methods.Merge(demands, others...), AtMost: r.AtMost}, nil
+	return &Reduction{
+		Options: methods.Merge(demands, others...), AtMost: r != nil && r.AtMost,
+	}, nil
 }
 
 // given returns all parameters by name.
@@ -129,7 +131,7 @@ type reductionFields struct {
 }
 
 // MarshalJSON implements [json.Marshaler]. Parameters that are files are left out.
-func (r *Reduction) MarshalJSON() ([]byte, error) {
+func (r Reduction) MarshalJSON() ([]byte, error) {
 	g, err := r.given()
 	if err != nil {
 		return nil, err
@@ -154,9 +156,10 @@ func (r *Reduction) UnmarshalJSON(data []byte) error {
 	if err := errors.Join(json.Unmarshal(data, &fields), json.Unmarshal(data, &more)); err != nil {
 		return err
 	}
-	if more.AtMost || more.Defaults != nil {
-		delete(fields, "at_most")
-		delete(fields, "defaults")
+	before := len(fields)
+	delete(fields, "at_most")
+	delete(fields, "defaults")
+	if len(fields) != before {
 		var err error
 		if data, err = json.Marshal(fields); err != nil {
 			return err

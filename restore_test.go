@@ -390,9 +390,17 @@ func TestReductionJSON(t *testing.T) {
 		if err := json.Unmarshal(data, &again); err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}
-		if twice, err := json.Marshal(&again); err != nil || string(twice) != string(data) {
+		if twice, err := json.Marshal(again); err != nil || string(twice) != string(data) {
 			t.Errorf("got %s, %v, want %s", twice, err, data)
 		}
+	}
+	r, err := parsed(`{"base": "grid", "at_most": false, "defaults": []}`)
+	if err != nil || r.AtMost || r.Options["base"] != "grid" {
+		t.Errorf("fields without effect: got %+v, %v", r, err)
+	}
+	var none *restore.Reduction
+	if r, err := none.Over(r); err != nil || r.Options["base"] != "grid" {
+		t.Errorf("a default of no reduction: got %+v, %v", r, err)
 	}
 }
 
