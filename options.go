@@ -2,6 +2,7 @@ package restore
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/diskcache"
@@ -147,7 +148,11 @@ func (o *Options) store() (*diskcache.Cache, error) {
 		return nil, nil
 	}
 	most := o.CacheBytes
-	if most == 0 {
+	switch {
+	case most < 0:
+		return nil, &errs.OptionError{Name: "cache-dir-mb", Got: fmt.Sprint(most),
+			Want: "at least 0", Fault: errs.TooSmall}
+	case most == 0:
 		most = cacheBytes
 	}
 	c, err := diskcache.Open(o.CacheFolder, most, func(err error) {

@@ -271,6 +271,37 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// Ensure that every option that Open refuses is an errs.OptionError that names it.
+func TestOptionErrors(t *testing.T) {
+	for name, o := range map[string]restore.Options{
+		"threads": {Threads: -1}, "threads ": {Threads: 1025}, "quant": {Weights: "q5"},
+		"quant ": {Weights: restore.Q12}, "encoder-quant": {Encoder: restore.Q4},
+		"cache-type": {KeysValues: restore.Q8}, "parallel": {Parallel: -1},
+		"parallel ": {Parallel: 257}, "queue": {Queue: -2}, "ctx-size": {Context: -1},
+		"ctx-size ": {Context: 4097}, "memory": {MemoryBytes: -1}, "kv-mb": {KVBytes: -1},
+		"cache-mb": {FeatureBytes: -2}, "encoded-bytes": {EncodedBytes: -1},
+		"cache-dir-mb": {CacheFolder: t.TempDir(), CacheBytes: -1},
+		"cache-dir":    {CacheFolder: "restore_test.go"}, "min-pixels": {MinPixels: 9},
+		"mmproj": {Projector: "restore_test.go"},
+	} {
+		m, err := restore.Open(t.Context(), "", &o)
+		var bad *errs.OptionError
+		if !errors.As(err, &bad) || bad.Name != strings.TrimSpace(name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		var model *errs.ModelError
+		if errors.As(err, &model) {
+			t.Errorf("%s: got an error about the model's files: %v", name, err)
+		}
+		if m != nil {
+			m.Close()
+		}
+	}
+	if _, err := embedded(t).WeightBytes("q5"); !errors.As(err, new(*errs.OptionError)) {
+		t.Errorf("WeightBytes: got %v", err)
+	}
+}
+
 // Ensure that the error for a bad reduction names the option, whether the reduction comes from
 // fields or from JSON.
 func TestReductionErrors(t *testing.T) {

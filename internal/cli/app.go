@@ -228,7 +228,7 @@ func subject(err error, option *errs.OptionError) string {
 }
 
 // packageName is the name of the package that refused an option.
-var packageName = regexp.MustCompile(`\b(reduce|methods|engine(: predict)?|restore|sample): $`)
+var packageName = regexp.MustCompile(`\b(reduce|methods|model|engine(: predict)?|restore|sample): $`)
 
 // origin is what set an option: its flag, or the flag's variable. An option without a flag is its
 // own name.

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,18 +297,15 @@ func (e *Engine) processors(o *Options, h Hooks) (err error) {
 
 // check validates the options that no file decides.
 func (o *Options) check() error {
-	if o.Threads < 0 || o.Threads > 1024 {
-		return fmt.Errorf("engine: threads: got %d, want 1 to 1024 (0: all cores)", o.Threads)
-	}
 	if o.CacheType != "" && !slices.Contains(CacheTypes, o.CacheType) {
-		return fmt.Errorf("engine: cache type: got %q, want %s", o.CacheType,
-			strings.Join(CacheTypes, " or "))
+		return fmt.Errorf("engine: %w", &errs.OptionError{Name: "cache-type",
+			Got: strconv.Quote(o.CacheType), Want: strings.Join(CacheTypes, " or ")})
 	}
 	for _, c := range []struct {
 		name       string
 		got, least int64
 	}{
-		{"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
+		{"threads", int64(o.Threads), 0}, {"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
 		{"ctx-size", int64(o.Context), 0},
 		{"memory", o.MemoryBytes, 0}, {"kv-mb", o.KVBytes, 0},
 		{"cache-mb", o.FeatureBytes, -1}, {"encoded-bytes", o.EncodedBytes, 0},
@@ -319,17 +317,23 @@ func (o *Options) check() error {
 			})
 		}
 	}
-	if o.Parallel > parallelMost {
-		return fmt.Errorf("engine: %w", &errs.OptionError{
-			Name: "parallel", Got: fmt.Sprint(o.Parallel),
-			Want: fmt.Sprintf("at most %d", parallelMost), Fault: errs.TooLarge,
-		})
+	for _, c := range []struct {
+		name      string
+		got, most int
+	}{{"threads", o.Threads, threadsMost}, {"parallel", o.Parallel, parallelMost}} {
+		if c.got > c.most {
+			return fmt.Errorf("engine: %w", &errs.OptionError{
+				Name: c.name, Got: fmt.Sprint(c.got), Want: fmt.Sprintf("at most %d", c.most),
+				Fault: errs.TooLarge,
+			})
+		}
 	}
 	return nil
 }
 
-// Defaults for limits that the options leave at 0.
+// Limits of options, and defaults for what they leave at 0.
 const (
+	threadsMost  = 1024
 	parallelMost = 256
 	parallelHere = 8
 	featuresHere = 256e6                     // bytes

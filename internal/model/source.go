@@ -3,8 +3,10 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
@@ -116,8 +118,8 @@ func (p Plan) Check() error {
 			ok = ok || t == c.got
 		}
 		if !ok {
-			return fmt.Errorf("model: %s: got %q, want one of %s", c.what, c.got,
-				strings.Join(c.types, ", "))
+			return fmt.Errorf("model: %w", &errs.OptionError{Name: c.what,
+				Got: strconv.Quote(c.got), Want: "one of " + strings.Join(c.types, ", ")})
 		}
 	}
 	return nil
