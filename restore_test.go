@@ -1,6 +1,7 @@
 package restore_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -268,6 +269,77 @@ func TestOpenErrors(t *testing.T) {
 	cancel(stop)
 	if _, err := restore.Open(ctx, "", nil); !errors.Is(err, stop) {
 		t.Errorf("cancelled: got %v, want the cause", err)
+	}
+}
+
+// Ensure that the error for files that make no model says of which kind the fault is.
+func TestModelErrors(t *testing.T) {
+	changed := func(name string, change func(file []byte) []byte) string {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS("internal/builtin/checkpoint")); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data = change(data); data == nil {
+			err = os.Remove(path)
+		} else {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	packed := func(change func(file []byte) []byte) string {
+		var file bytes.Buffer
+		if err := restore.Pack(t.Context(), "", &file, nil); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "model.rst")
+		if err := os.WriteFile(path, change(file.Bytes()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	none := func([]byte) []byte { return nil }
+	half := func(file []byte) []byte { return file[:len(file)/2] }
+	const weights = "model.safetensors"
+	for name, c := range map[string]struct {
+		path string
+		want error
+	}{
+		"nothing":          {filepath.Join(t.TempDir(), "none"), errs.ErrNotFound},
+		"empty folder":     {t.TempDir(), errs.ErrNotFound},
+		"no config":        {changed("config.json", none), errs.ErrNotFound},
+		"no weights":       {changed(weights, none), errs.ErrNotFound},
+		"half a config":    {changed("config.json", half), errs.ErrDamaged},
+		"half the weights": {changed(weights, half), errs.ErrDamaged},
+		"no header": {changed(weights, func([]byte) []byte { return []byte("abc") }),
+			errs.ErrDamaged},
+		"half a packed file": {packed(half), errs.ErrDamaged},
+		"a text":             {"restore_test.go", errs.ErrUnsupported},
+		"another architecture": {changed("config.json", func(file []byte) []byte {
+			file = bytes.ReplaceAll(file, []byte("LlavaForConditionalGeneration"), []byte("New"))
+			return bytes.ReplaceAll(file, []byte(`"llava"`), []byte(`"new"`))
+		}), errs.ErrUnsupported},
+	} {
+		m, err := restore.Open(t.Context(), c.path, nil)
+		var model *errs.ModelError
+		if !errors.As(err, &model) {
+			t.Errorf("%s: got %v, want a ModelError", name, err)
+		}
+		for _, kind := range []error{errs.ErrNotFound, errs.ErrDamaged, errs.ErrUnsupported} {
+			if errors.Is(err, kind) != (kind == c.want) {
+				t.Errorf("%s: got %v, which is %q: %t", name, err, kind, errors.Is(err, kind))
+			}
+		}
+		if m != nil {
+			m.Close()
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -80,26 +81,13 @@ type entry struct {
 
 // ParseSafetensors parses a whole file in memory like ReadSafetensors, and keeps its metadata.
 func ParseSafetensors(b []byte) (*File, error) {
-	if len(b) < 8 {
-		return nil, fmt.Errorf(
-			"file too short: got %d bytes, want at least 8 (the header's length)", len(b))
+	header, data, err := splitHeader(b)
+	if err != nil {
+		return nil, As(errs.ErrDamaged, err)
 	}
-	n := binary.LittleEndian.Uint64(b)
-	switch {
-	case n > maxHeader:
-		return nil, fmt.Errorf(
-			"header length: got %d, want at most %d (is this a safetensors file?)", n, maxHeader)
-	case n > uint64(len(b)-8):
-		return nil, fmt.Errorf(
-			"header length: got %d, want at most the %d bytes that follow it (truncated file?)", n,
-			len(b)-8)
-	case n == 0:
-		return nil, errors.New("header length: got 0, want a JSON object")
-	}
-	header, data := b[8:8+n], b[8+n:]
 	f := &File{Tensors: map[string]*tensor.Tensor{}}
 	if err := CheckObject(header); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+		return nil, As(errs.ErrDamaged, fmt.Errorf("header: %w", err))
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(header, &fields); err != nil {
@@ -132,13 +120,34 @@ func ParseSafetensors(b []byte) (*File, error) {
 		return bytes.Compare([]byte(x.name), []byte(y.name))
 	})
 	if err := checkRanges(entries, uint64(len(data))); err != nil {
-		return nil, err
+		return nil, As(errs.ErrDamaged, err)
 	}
 	for _, e := range entries {
 		e.t.Data = data[e.begin:e.end:e.end]
 		f.Tensors[e.name] = e.t
 	}
 	return f, nil
+}
+
+// splitHeader returns the two parts of a file.
+func splitHeader(b []byte) (header, data []byte, err error) {
+	if len(b) < 8 {
+		return nil, nil, fmt.Errorf(
+			"file too short: got %d bytes, want at least 8 (the header's length)", len(b))
+	}
+	n := binary.LittleEndian.Uint64(b)
+	switch {
+	case n > maxHeader:
+		return nil, nil, fmt.Errorf(
+			"header length: got %d, want at most %d (is this a safetensors file?)", n, maxHeader)
+	case n > uint64(len(b)-8):
+		return nil, nil, fmt.Errorf(
+			"header length: got %d, want at most the %d bytes that follow it (truncated file?)", n,
+			len(b)-8)
+	case n == 0:
+		return nil, nil, errors.New("header length: got 0, want a JSON object")
+	}
+	return b[8 : 8+n], b[8+n:], nil
 }
 
 func cmpUint(x, y uint64) int {

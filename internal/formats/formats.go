@@ -98,13 +98,14 @@ func place(path string) (*checkpoint.Place, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("checkpoint: %s: no such file or folder, %s", path, wanted())
+		return nil, checkpoint.As(errs.ErrNotFound, fmt.Errorf(
+			"checkpoint: %s: no such file or folder, %s", path, wanted()))
 	case err != nil:
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	case info.IsDir():
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("checkpoint: %s: got a %s, %s", path,
-			checkpoint.Kind(info.Mode()), wanted())
+		return nil, checkpoint.As(errs.ErrUnsupported, fmt.Errorf("checkpoint: %s: got a %s, %s",
+			path, checkpoint.Kind(info.Mode()), wanted()))
 	default:
 		p.Start, err = start(path)
 	}
@@ -118,7 +119,8 @@ func of(p *checkpoint.Place) (*checkpoint.Format, error) {
 			return f, err
 		}
 	}
-	return nil, fmt.Errorf("checkpoint: %s: got a file that is not a model, %s", p.Path, wanted())
+	return nil, checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
+		"checkpoint: %s: got a file that is not a model, %s", p.Path, wanted()))
 }
 
 // wanted lists what a model may be.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/files"
 )
@@ -98,12 +99,13 @@ func OpenFS(fsys fs.FS, dir string) (*Folder, error) {
 func (f *Folder) Config() (checkpoint.Part, error) {
 	data, ok, err := f.File(ConfigFile)
 	if err == nil && !ok {
-		err = fmt.Errorf("%s missing: %s, want %s and %s of a Hugging Face model", ConfigFile,
-			f.contents(), ConfigFile, singleFile)
+		err = checkpoint.As(errs.ErrNotFound, fmt.Errorf(
+			"%s missing: %s, want %s and %s of a Hugging Face model", ConfigFile, f.contents(),
+			ConfigFile, singleFile))
 	}
 	if err == nil {
 		if err = checkpoint.CheckObject(data); err != nil {
-			err = fmt.Errorf("%s: %w", ConfigFile, err)
+			err = checkpoint.As(errs.ErrDamaged, fmt.Errorf("%s: %w", ConfigFile, err))
 		}
 	}
 	return checkpoint.Part{Data: data, From: ConfigFile}, err
@@ -173,7 +175,8 @@ func hubSnapshot(dir fs.FS) (string, error) {
 			checkpoint.Excerpt(fmt.Appendf(nil, "%q", commit)))
 	}
 	if !slices.Contains(names, commit) {
-		return "", fmt.Errorf("refs/main: snapshot %s missing (incomplete download?)", commit)
+		return "", checkpoint.As(errs.ErrNotFound, fmt.Errorf(
+			"refs/main: snapshot %s missing (incomplete download?)", commit))
 	}
 	return "snapshots/" + commit, nil
 }
@@ -241,8 +244,8 @@ func exists(dir fs.FS, name string) (bool, error) {
 	}
 	if _, err := fs.Stat(dir, name); errors.Is(err, fs.ErrNotExist) {
 		to, _ := fs.ReadLink(dir, name) // used only in the error
-		return false, fmt.Errorf(
-			"%s: the link leads to %s, which is not there (incomplete download?)", name, to)
+		return false, checkpoint.As(errs.ErrNotFound, fmt.Errorf(
+			"%s: the link leads to %s, which is not there (incomplete download?)", name, to))
 	} else if err != nil {
 		return false, err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/torch"
 )
@@ -34,8 +35,9 @@ func (f *Folder) Weights(s *checkpoint.Store) error {
 		s.Weights, err = f.weightFile(s, name)
 		return err
 	}
-	return fmt.Errorf("no weights: %s, want %s, or %s with its shards, or %s", f.contents(),
-		singleFile, indexFile, torchFile)
+	return checkpoint.As(errs.ErrNotFound, fmt.Errorf(
+		"no weights: %s, want %s, or %s with its shards, or %s", f.contents(), singleFile,
+		indexFile, torchFile))
 }
 
 // weightFile parses one file of weights and keeps its bytes in s.
@@ -95,7 +97,8 @@ func (f *Folder) shards(s *checkpoint.Store, index string) error {
 		if ok, err := exists(f.fsys, shard); err != nil {
 			return err
 		} else if !ok {
-			return fmt.Errorf("%s: shard %s missing (incomplete download?)", index, shard)
+			return checkpoint.As(errs.ErrNotFound, fmt.Errorf(
+				"%s: shard %s missing (incomplete download?)", index, shard))
 		}
 	}
 	files := make(map[string]map[string]*checkpoint.Weight, len(shards))
@@ -128,7 +131,8 @@ func (f *Folder) shards(s *checkpoint.Store, index string) error {
 	}
 	if len(problems) > 0 {
 		slices.Sort(problems)
-		return fmt.Errorf("%s: %s", index, checkpoint.List(problems, "; "))
+		return checkpoint.As(errs.ErrDamaged, fmt.Errorf("%s: %s", index,
+			checkpoint.List(problems, "; ")))
 	}
 	return nil
 }

@@ -305,13 +305,13 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 		return nil, nil, errors.New(
 			"got a file that is not a packed model, want one that `restore pack` wrote")
 	case binary.LittleEndian.Uint32(b[len(Magic):]) != packVersion:
-		return nil, nil, fmt.Errorf(
+		return nil, nil, checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
 			"packed in version %d of the form, want %d: pack the checkpoint again (restore pack)",
-			binary.LittleEndian.Uint32(b[len(Magic):]), packVersion)
+			binary.LittleEndian.Uint32(b[len(Magic):]), packVersion))
 	case len(b) < packHead+packTail:
-		return nil, nil, fmt.Errorf(
+		return nil, nil, checkpoint.As(errs.ErrDamaged, fmt.Errorf(
 			"torn: got %d bytes, without the index at the end (an incomplete copy?): pack "+
-				"the checkpoint again", len(b))
+				"the checkpoint again", len(b)))
 	}
 	if _, ok := seen(b[:packHead]); !ok {
 		return nil, nil, fmt.Errorf(
@@ -323,9 +323,9 @@ func parsePack(b []byte) (*packIndex, []byte, error) {
 	room := uint64(len(b) - packHead - packTail)
 	if crc32.Checksum(tail[:packTail-4], castagnoli) != binary.LittleEndian.Uint32(
 		tail[packTail-4:]) || length > room || size != room-length {
-		return nil, nil, fmt.Errorf(
+		return nil, nil, checkpoint.As(errs.ErrDamaged, fmt.Errorf(
 			"torn: the %d bytes do not end with their index (an incomplete copy?): "+
-				"pack the checkpoint again", len(b))
+				"pack the checkpoint again", len(b)))
 	}
 	if length > maxIndex {
 		return nil, nil, fmt.Errorf("index: got %d bytes, want at most %d", length, maxIndex)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
@@ -86,8 +87,9 @@ func Of(name string, config []byte) (*model.Family, error) {
 		known = append(known, f.Architectures...)
 	}
 	slices.Sort(known)
-	return nil, fmt.Errorf("model: %s: config.json: architectures: got %q, want one of %s", name,
-		c.Architectures, strings.Join(known, ", "))
+	return nil, checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
+		"model: %s: config.json: architectures: got %q, want one of %s", name, c.Architectures,
+		strings.Join(known, ", ")))
 }
 
 // Open binds ck with the constructor of its family. A vision_config of null means that there is no
