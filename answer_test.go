@@ -65,8 +65,8 @@ func TestDrawMessages(t *testing.T) {
 	}
 }
 
-// Ensure that the pieces of a stream have the tokens of the answer's text, also where a stop text or
-// the end of the context cuts it.
+// Ensure that the pieces of a stream have the tokens of the answer's text, also where a stop text
+// or the end of the context cuts it.
 func TestStreamTokens(t *testing.T) {
 	m := embedded(t)
 	c, err := restore.NewConversation(m, nil)

@@ -136,7 +136,7 @@ func (c *Conversation) say(r *Request) ([]Message, error) {
 		return said, err
 	}
 	if first := c.turns[0][0]; first.Role != System || first.Parts[0].Text != r.System {
-		return refuse("system", "another one", "the first question has it")
+		return refuse("system-prompt", "another one", "the first question has it")
 	}
 	return said[1:], nil
 }

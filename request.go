@@ -15,7 +15,7 @@ import (
 
 // Request is one question: Prompt with Pictures, a whole dialogue in Messages, or Tokens.
 type Request struct {
-	// Prompt is the question.
+	// Prompt is the question. Bytes that are no UTF-8 are read as U+FFFD, and refused with Raw.
 	Prompt string
 	// System is the system prompt, read before the first question. Empty means the chat template's
 	// own. It is an error if the template has no place for it.
@@ -252,10 +252,21 @@ func (r *Request) check() error {
 	switch {
 	case r.Messages != nil && (question || r.Raw || r.Tokens != nil):
 		return refuse("messages", "a question too", "they are the whole dialogue")
-	case r.Raw && (r.System != "" || shown):
+	case r.Raw && (r.System != "" || shown || r.Places != nil):
 		return refuse("raw", "a system prompt or pictures", "a raw prompt is text alone")
 	case r.Tokens != nil && (question || r.Raw):
 		return refuse("tokens", "a question too", "tokens are read as they stand")
+	}
+	for _, m := range r.Messages {
+		for _, p := range m.Parts {
+			switch {
+			case p.Picture != nil && p.Text != "":
+				return refuse("messages", "a picture and a text in one part",
+					"each has a part of its own")
+			case p.Picture == nil && p.Reduction != nil:
+				return refuse("messages", "a reduction of a text", "pictures are reduced")
+			}
+		}
 	}
 	i := 0
 	for p := range r.pictures() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
@@ -196,6 +197,10 @@ func (m *Model) verbatim(q *engine.Request, r *Request) error {
 		}
 		if err := m.e.CheckText(len(r.Prompt)); err != nil {
 			return err
+		}
+		if !utf8.ValidString(r.Prompt) {
+			return &errs.OptionError{Name: name, Got: "bytes that are no UTF-8", Want: "UTF-8",
+				Why: "a raw prompt is read as it stands"}
 		}
 		enc, err := tok.Encode(r.Prompt, tokenizer.EncodeOptions{
 			AddSpecial: true, SpecialsAsText: true,

@@ -224,10 +224,16 @@ func (r *Request) check(most int) error {
 			Name: name, Got: fmt.Sprint(got), Want: want, Why: why, Fault: fault,
 		})
 	}
+	beyond := func(n int) errs.Fault {
+		if n < 0 {
+			return errs.TooSmall
+		}
+		return errs.TooLarge
+	}
 	question := r.Prompt != "" || r.System != "" || r.Video != nil || len(r.Places) > 0
 	switch {
 	case r.Context < 0 || r.Context > most:
-		return refuse("ctx-size", errs.TooLarge, r.Context, fmt.Sprintf("0 (all) to %d", most),
+		return refuse("ctx-size", beyond(r.Context), r.Context, fmt.Sprintf("0 (all) to %d", most),
 			"the engine's context")
 	case r.MaxTokens < 0:
 		return refuse("max-tokens", errs.TooSmall, r.MaxTokens, "0 (up to the context) or more", "")
@@ -240,7 +246,7 @@ func (r *Request) check(most int) error {
 		return refuse("stop", errs.TooLarge, "a longer text",
 			fmt.Sprintf("texts of at most %d bytes", stopMost), "")
 	case r.Top < 0 || r.Top > topMost:
-		return refuse("top-logprobs", errs.TooLarge, r.Top, fmt.Sprintf("0 to %d", topMost), "")
+		return refuse("top-logprobs", beyond(r.Top), r.Top, fmt.Sprintf("0 to %d", topMost), "")
 	case r.Top > 0 && !r.LogProbs:
 		return refuse("top-logprobs", errs.Useless, r.Top, "", "without log probabilities")
 	case len(r.Messages) > 0 &&

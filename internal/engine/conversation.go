@@ -227,13 +227,17 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 	if e.tok == nil {
 		return nil, e.lacks(&e.ck.Parts().Tokenizer, "which questions need")
 	}
+	refuse := func(got, want, why string) error {
+		return fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: "system-prompt", Got: got, Want: want, Why: why, Fault: errs.Conflict,
+		})
+	}
 	text = withoutMarks(text)
 	m := chat.Message{Role: "system", Content: []chat.Part{{Type: "text", Text: text}}}
 	if len(before) > 0 {
 		if before[0].Role != m.Role || before[0].Content[0].Text != text {
-			return nil, fmt.Errorf(
-				"engine: system prompt: got %.40q after the first question, want it with the first",
-				text)
+			return nil, refuse(fmt.Sprintf("%.40q after the first question", text),
+				"a system prompt with the first", "")
 		}
 		return before, nil
 	}
@@ -252,8 +256,8 @@ func (e *Engine) system(text string, before []chat.Message) ([]chat.Message, err
 			return []chat.Message{m}, nil
 		}
 	}
-	return nil, fmt.Errorf("engine: system prompt: the chat template (%s) has no place for one",
-		e.source)
+	return nil, refuse(fmt.Sprintf("%.40q", text), "none",
+		"the chat template ("+e.source+") has no place for one")
 }
 
 // Limits of a text, in bytes: many times the length of a text that fits into the context, so that

@@ -305,7 +305,8 @@ func (o *Options) check() error {
 		name       string
 		got, least int64
 	}{
-		{"threads", int64(o.Threads), 0}, {"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
+		{"threads", int64(o.Threads), 0},
+		{"parallel", int64(o.Parallel), 0}, {"queue", int64(o.Queue), -1},
 		{"ctx-size", int64(o.Context), 0},
 		{"memory", o.MemoryBytes, 0}, {"kv-mb", o.KVBytes, 0},
 		{"cache-mb", o.FeatureBytes, -1}, {"encoded-bytes", o.EncodedBytes, 0},

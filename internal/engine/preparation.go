@@ -364,15 +364,17 @@ func (e *Engine) videoTask(v *imageproc.Video) task {
 
 func (e *Engine) videoPixels(v *imageproc.Video) (*imageproc.Pixels, error) {
 	proc := e.videos()
-	switch {
-	case proc != nil:
+	if proc != nil {
 		return proc.ProcessVideo(v)
-	case e.noVideos != nil:
-		return nil, fmt.Errorf("engine: video: got %d frames, which the model takes only with "+
-			"other settings: %w", len(v.Frames), e.noVideos)
 	}
-	return nil, fmt.Errorf("engine: video: got %d frames, and %s takes no videos, only pictures",
-		len(v.Frames), e.ck.Name)
+	why := e.ck.Name + " takes no videos"
+	if e.noVideos != nil {
+		why = "the model takes videos only with other settings: " + e.noVideos.Error()
+	}
+	return nil, fmt.Errorf("engine: %w", &errs.OptionError{
+		Name: "video", Got: fmt.Sprintf("%d frames", len(v.Frames)), Want: "pictures alone",
+		Why: why, Fault: errs.Conflict,
+	})
 }
 
 // videos returns the processor of videos; nil if the model takes none.

@@ -1,0 +1,58 @@
+package restore_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
+)
+
+// Ensure that a field of a request that cannot be honoured is an errs.OptionError that names it.
+func TestRequestErrors(t *testing.T) {
+	m := embedded(t)
+	pic := square()
+	part := func(p restore.Part) restore.Request {
+		return restore.Request{Messages: []restore.Message{
+			{Role: restore.User, Parts: []restore.Part{p}},
+		}}
+	}
+	holov := &restore.Reduction{Base: "holov", NVis: 64}
+	for what, c := range map[string]struct {
+		r     restore.Request
+		name  string
+		fault errs.Fault
+	}{
+		"a picture and a text in a part": {part(restore.Part{Text: "x", Picture: pic}),
+			"messages", errs.Conflict},
+		"a reduced text": {part(restore.Part{Text: "x", Reduction: holov}),
+			"messages", errs.Conflict},
+		"places in a raw prompt": {restore.Request{Prompt: "x", Raw: true, Places: []int{0}},
+			"raw", errs.Conflict},
+		"a raw prompt of bytes": {restore.Request{Prompt: "a\xffb", Raw: true},
+			"prompt", errs.Invalid},
+		"a video": {restore.Request{Prompt: "x", Video: &restore.Video{
+			Frames: []*restore.Picture{pic}, FPS: 1}}, "video", errs.Conflict},
+		"a negative context":  {restore.Request{Context: -1}, "ctx-size", errs.TooSmall},
+		"too large a context": {restore.Request{Context: 4097}, "ctx-size", errs.TooLarge},
+		"negative tops":       {restore.Request{Logprobs: true, Top: -1}, "top-logprobs", errs.TooSmall},
+		"too many tops":       {restore.Request{Logprobs: true, Top: 21}, "top-logprobs", errs.TooLarge},
+	} {
+		_, err := m.Ask(t.Context(), c.r)
+		var bad *errs.OptionError
+		if !errors.As(err, &bad) || bad.Name != c.name || bad.Fault != c.fault {
+			t.Errorf("%s: got %v, want an error about %s with fault %d", what, err, c.name, c.fault)
+		}
+	}
+	c, err := restore.NewConversation(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Ask(t.Context(), restore.Request{Prompt: "x", MaxTokens: 1}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Ask(t.Context(), restore.Request{Prompt: "x", System: "Be brief."})
+	if bad := new(errs.OptionError); !errors.As(err, &bad) || bad.Name != "system-prompt" {
+		t.Errorf("a late system prompt: got %v", err)
+	}
+}
