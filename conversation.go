@@ -49,7 +49,7 @@ type Conversation struct {
 // keep what they can; methods inside the decoder then choose tokens for each question again. The
 // error is an [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close.
 func NewConversation(s Service, r *Reduction) (*Conversation, error) {
-	how, err := r.options()
+	how, err := r.checked()
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ func (m *Model) LeastTokens(base string) int {
 // CheckReduction returns why the model cannot reduce any picture by r; nil if it can, or if that
 // depends on the picture.
 func (m *Model) CheckReduction(r *Reduction) error {
-	o, err := r.options()
+	o, err := r.checked()
 	if err == nil && m.info.VisualTokens > 0 {
 		_, err = m.e.Resolve(o)
 	}

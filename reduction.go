@@ -41,11 +41,17 @@ type Reduction struct {
 // Check refuses parameters that no model and no picture could make right: unknown ones, values out
 // of range, and those that exclude each other. The error is an [errs.OptionError].
 func (r *Reduction) Check() error {
+	_, err := r.checked()
+	return err
+}
+
+// checked returns the options, which [Reduction.Check] accepts.
+func (r *Reduction) checked() (methods.Options, error) {
 	o, err := r.options()
-	if err != nil {
-		return err
+	if err == nil {
+		err = methods.Check(o)
 	}
-	return methods.Check(o)
+	return o, err
 }
 
 // Over adds the parameters of defaults to those of r, which are demands. Earlier defaults override

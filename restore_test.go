@@ -157,6 +157,28 @@ func TestConversationReduction(t *testing.T) {
 	}
 }
 
+// Ensure that a reduction that no picture could make right is refused at once: by a conversation,
+// and by a model whose pictures have any number of tokens.
+func TestHopelessReduction(t *testing.T) {
+	hopeless := &restore.Reduction{Base: "holov"}
+	any, err := restore.DescribeShape("qwen2.5-vl-7b", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer any.Close()
+	got := map[string]error{"Check": hopeless.Check(), "CheckReduction": any.CheckReduction(hopeless)}
+	_, got["NewConversation"] = restore.NewConversation(embedded(t), hopeless)
+	for name, err := range got {
+		var bad *errs.OptionError
+		if !errors.As(err, &bad) || bad.Name != "n-vis" || bad.Fault != errs.Missing {
+			t.Errorf("%s: got %v, want a missing budget", name, err)
+		}
+	}
+	if err := any.CheckReduction(&restore.Reduction{Base: "holov", NVis: 1 << 20}); err != nil {
+		t.Errorf("a budget that some picture may have: %v", err)
+	}
+}
+
 // Ensure that a picture that was read ahead is not read again, that the answers stay the same, and
 // that nothing is read where the question chooses the tokens.
 func TestReadAhead(t *testing.T) {

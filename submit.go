@@ -11,7 +11,6 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -112,10 +111,7 @@ func (m *Model) request(r *Request) (*engine.Request, error) {
 		Sample:     r.Sampling.engine(),
 	}
 	var err error
-	if q.Reduce, err = r.Reduction.options(); err != nil {
-		return nil, err
-	}
-	if err := methods.Check(q.Reduce); err != nil {
+	if q.Reduce, err = r.Reduction.checked(); err != nil {
 		return nil, err
 	}
 	if r.Format.Object || r.Format.Schema != nil {
@@ -170,10 +166,7 @@ func messages(list []Message, image func(*Picture) *engine.Image) ([]engine.Mess
 			if p.Picture != nil {
 				part.Image = image(p.Picture)
 				if p.Reduction != nil {
-					o, err := p.Reduction.options()
-					if err == nil {
-						err = methods.Check(o)
-					}
+					o, err := p.Reduction.checked()
 					if err != nil {
 						return nil, err
 					}
