@@ -117,9 +117,9 @@ type Model struct {
 	took time.Duration // recent time of a request
 }
 
-// Close ends the running requests, which return [errs.ErrClosed], and frees the model's
-// memory. It may be called at any time and more than once. Every later call returns
-// ErrClosed.
+// Close ends the running requests, which return [errs.ErrClosed], and frees the model's memory. It
+// may be called at any time and more than once. Every later request, Checked and Verify return
+// ErrClosed; what describes the model stays.
 func (m *Model) Close() error { return m.e.Close() }
 
 // Checked returns when all weights of a packed file are checked, with an error if one was damaged,

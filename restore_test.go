@@ -472,6 +472,22 @@ func TestClose(t *testing.T) {
 		t.Errorf("a conversation: %v", err)
 	}
 	m.Info()
+	for _, o := range []*restore.Options{nil, {Describe: true}} {
+		m, err := restore.Open(t.Context(), "internal/builtin/checkpoint", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for name, err := range map[string]error{
+			"Checked": m.Checked(t.Context()), "Verify": m.Verify(),
+		} {
+			if !errors.Is(err, errs.ErrClosed) || errors.Is(err, errs.ErrDamaged) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+	}
 }
 
 // Ensure that sampling fields without effect are refused by name, and accepted where they have an

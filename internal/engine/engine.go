@@ -166,6 +166,9 @@ func New(ck checkpoint.Bundle, o Options, h Hooks) (*Engine, error) {
 // that New would return: a value that is NaN or infinite, or a packed file that does not match its
 // checksums. progress, which may be nil, receives the number of bytes read.
 func (e *Engine) Verify(progress func(done, total int64)) error {
+	if err := e.Closed(); err != nil {
+		return err
+	}
 	return shortened(e.ck.Name, func() error {
 		if c, ok := e.ck.Bundle.(checkpoint.Checked); ok {
 			return checkpoint.CheckAll(c, e.pool.Run, progress)
@@ -519,7 +522,12 @@ func (e *Engine) Close() error {
 
 // Checked returns when all weights of a packed file are checked, with the error of the first that
 // was damaged, or when ctx ends, with its cause. For other files it returns at once.
-func (e *Engine) Checked(ctx context.Context) error { return e.reading.Wait(ctx) }
+func (e *Engine) Checked(ctx context.Context) error {
+	if err := e.Closed(); err != nil {
+		return err
+	}
+	return e.reading.Wait(ctx)
+}
 
 // Closed returns errs.ErrClosed after Close, and nil before.
 func (e *Engine) Closed() error {
