@@ -64,7 +64,8 @@ func NewConversation(s Service, r *Reduction) (*Conversation, error) {
 }
 
 // Ask answers the next question, with the errors of [Model.Ask]. An error leaves the dialogue as it
-// was before the call. If the request has a Reduction, it must equal the conversation's.
+// was before the call, except that an answer that the end of ctx cut short stays, unless it is
+// empty. If the request has a Reduction, it must equal the conversation's.
 func (c *Conversation) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return c.ask(ctx, r, nil)
 }

@@ -54,7 +54,7 @@ type Request struct {
 	Format Format
 
 	// Logprobs reports the log probability of each token of the text, and Top the most likely
-	// tokens in its place, at most 20.
+	// tokens in its place, at most 20. Both are the model's own, before Sampling and Format.
 	Logprobs bool
 	Top      int
 	// Groups reports which tokens of a picture each row stands for.
@@ -103,7 +103,9 @@ type Format struct {
 	Schema json.RawMessage `json:",omitempty"` // a value that matches this JSON schema
 }
 
-// Sampling says how each token is chosen.
+// Sampling says how each token is chosen: Penalties change the logits. Then TopK, TopP and MinP, in
+// this order, leave tokens out by their probabilities at temperature 1, as llama.cpp does. One of
+// the others is drawn at Temperature.
 type Sampling struct {
 	Temperature float64 // 0 takes the likeliest token; the fields up to Seed must be 0 then
 	TopK        int     // draws from the k likeliest tokens; 0: all

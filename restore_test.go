@@ -166,7 +166,9 @@ func TestHopelessReduction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer any.Close()
-	got := map[string]error{"Check": hopeless.Check(), "CheckReduction": any.CheckReduction(hopeless)}
+	got := map[string]error{
+		"Check": hopeless.Check(), "CheckReduction": any.CheckReduction(hopeless),
+	}
 	_, got["NewConversation"] = restore.NewConversation(embedded(t), hopeless)
 	for name, err := range got {
 		var bad *errs.OptionError

@@ -52,7 +52,7 @@ type Info struct {
 	Encoder      *Encoder         // nil if the model takes no pictures
 	KVPerToken   int64            // bytes of keys and values per token
 	Parallel     int              // requests that run together
-	Queue        int              // requests that may wait
+	Queue        int              // requests that may wait; 0: none, or any number
 	Threads      int
 	Kernel       string // implementation of the arithmetic in use
 
@@ -71,7 +71,7 @@ type Encoder struct {
 type Stats struct {
 	Running, Queued               int
 	KVBytes, KVLimit              int64
-	Features                      map[string]CacheStats // by tier: memory, disk
+	Features                      map[string]CacheStats // by tier: memory, disk, shared
 	FeatureMisses, FeatureEvicted int64
 	FeatureCorrupt                int64
 	FeatureUnsaved                int64 // not written to disk
