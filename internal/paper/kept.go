@@ -21,7 +21,7 @@ type measured struct {
 }
 
 // picturesOf returns the first n different pictures of a benchmark, each with its first question,
-// or the reason why there are none.
+// or the reason why there are none. A limit of the source limits the questions.
 func (d *draft) picturesOf(name string, n int) (*measured, string) {
 	m := &measured{name: name}
 	if d.src.published {
@@ -34,7 +34,7 @@ func (d *draft) picturesOf(name string, n int) (*measured, string) {
 	}
 	d.ran++
 	var err error
-	if m.questions, err = pictures(b, n); err != nil {
+	if m.questions, err = pictures(b, n, d.src.Limit); err != nil {
 		d.fail(err)
 		return nil, err.Error()
 	}
@@ -46,11 +46,15 @@ func (d *draft) picturesOf(name string, n int) (*measured, string) {
 }
 
 // pictures returns the first n different pictures of a benchmark, each with its first question.
-func pictures(b *eval.Benchmark, n int) (out []*eval.Question, err error) {
+// They are those of the first limit questions; 0 is no limit.
+func pictures(b *eval.Benchmark, n, limit int) (out []*eval.Question, err error) {
 	seen := map[string]bool{}
 	for q, err := range b.Questions() {
 		if err != nil {
 			return nil, err
+		}
+		if limit > 0 && q.ID == limit {
+			break
 		}
 		if len(q.Images) != 1 || seen[q.Images[0].Name] {
 			continue

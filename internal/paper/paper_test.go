@@ -286,6 +286,17 @@ func TestNotRun(t *testing.T) {
 	}
 }
 
+// Ensure that measurements of pictures keep to a limit of questions, which their titles name: every
+// drawn scene has more than two questions.
+func TestPicturesLimit(t *testing.T) {
+	for limit, want := range map[int]int{0: 3, 2: 1} {
+		got, err := pictures(drawnScenes(3), 100, limit)
+		if err != nil || len(got) != want {
+			t.Errorf("limit %d: %d pictures, %v, want %d", limit, len(got), err, want)
+		}
+	}
+}
+
 // Ensure that questions which are asked together are answered as each alone is, whatever the
 // reduction, the number of pictures at a time and of threads.
 func TestTogether(t *testing.T) {

@@ -186,7 +186,7 @@ func (mk *Maker) measureRates(ctx context.Context, scenes bool) (*rates, error) 
 	}
 	r := new(rates)
 	err := mk.kept("rates", []any{mk.machine(), next}, 0, r, func() error {
-		drawn, err := pictures(drawnScenes(1), 1)
+		drawn, err := pictures(drawnScenes(1), 1, 0)
 		if err != nil {
 			return err
 		}
