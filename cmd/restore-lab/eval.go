@@ -59,8 +59,8 @@ func newEvalScenes(a *cli.App) *cobra.Command {
 An answer counts as right only if all of it is right. --data takes a folder with questions.json and pictures/ instead of drawn scenes.
 
 --all compares every method, alone, with RESTORE, and with RESTORE's covered anchors (--anchors covered --join all), at every budget of
---n-vis, over the same pictures. The end of the output lists budgets that a method cannot reach. For methods inside the decoder a budget is the
-mean number of visual rows that enter a layer.`,
+--n-vis, over the same pictures. The end of the output (with csv, stderr) lists budgets that a method cannot reach. For methods inside the
+decoder a budget is the mean number of visual rows that enter a layer.`,
 		Example: `  restore-lab eval scenes --base holov --n-vis 64
   restore-lab eval scenes --base divprune --n-vis 128 --restore=false --n 20 --json
   restore-lab eval scenes --all --n-vis 192,128,64,32 --n 40 --format markdown --plot methods.svg
@@ -360,7 +360,10 @@ func (o *evalOptions) compare(ctx context.Context, a *cli.App) error {
 	table.Refused, table.Setup = refused, o.setup(m)
 	table.Setup["seed"] = o.reduction.Seed
 	switch out := outs.Results(); o.format {
-	case "csv":
+	case "csv": // has no place for reasons
+		for _, r := range refused {
+			a.Note("not measured: %s: %s", r.Setting, r.Reason)
+		}
 		err = table.WriteCSV(out)
 	case "markdown":
 		err = table.WriteMarkdown(out)

@@ -56,6 +56,21 @@ func TestEvalVariants(t *testing.T) {
 	}
 }
 
+// Ensure that settings that cannot be measured are named next to a CSV file too, which has no place
+// for them.
+func TestEvalAllRefused(t *testing.T) {
+	r := commandLine("eval", "scenes", "--all", "--methods", "fastv", "--n", "1", "--n-vis", "64",
+		"--format", "csv")
+	for _, want := range []string{
+		"not measured: fastv, 64 tokens: methods: n-vis: got a mean of 64 tokens a layer",
+		"not measured: fastv + RESTORE, 64 tokens: ",
+	} {
+		if r.Code != cli.ExitOK || !strings.Contains(r.Err, want) {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+}
+
 // Ensure that all methods are compared over the same pictures in every format, with a plot, and
 // that errors name flags without effect.
 func TestEvalAll(t *testing.T) {
