@@ -55,7 +55,6 @@ func TestArray(t *testing.T) {
 	}
 }
 
-// Ensure that a row has limits, and that rows before and after a long one are read.
 // Ensure that a document must end where its file does, as in Python: files that were joined by
 // accident would lose the second half.
 func TestMoreThanOneDocument(t *testing.T) {
@@ -79,6 +78,7 @@ func TestMoreThanOneDocument(t *testing.T) {
 	}
 }
 
+// Ensure that a row has limits, and that rows before and after a long one are read.
 func TestRowLimits(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	got, err := collect(Array(file(t, "q.json", `[{"a":"`+long+`"},{"a":"`+long+`"},{"b":1}]`), ""))

@@ -254,8 +254,6 @@ func (p *Parquet) Len() (n int64) {
 	return n
 }
 
-// Ensure that a file that Git LFS has not fetched, and a folder in a file's place, say what they
-// are.
 // Ensure that what the parquet library decodes wrongly is refused: 20 times true and 20 times false
 // in runs, as pyarrow 26 writes them into data pages of version 2, and LZ4_RAW.
 func TestParquetUnsupported(t *testing.T) {
@@ -335,6 +333,8 @@ func TestParquetUnsigned(t *testing.T) {
 	}
 }
 
+// Ensure that a file that Git LFS has not fetched, and a folder in a file's place, say what they
+// are.
 func TestNoParquet(t *testing.T) {
 	dir := t.TempDir()
 	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
