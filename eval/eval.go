@@ -249,6 +249,12 @@ const defaultTokens = 128
 
 // take collects the selected questions of b, with their limits.
 func take(b *Benchmark, s Selection) ([]*Question, error) {
+	all, err := list(b, s.Limit)
+	return s.part(all), err
+}
+
+// list collects the first limit questions of b, all if it is 0, with their limits.
+func list(b *Benchmark, limit int) ([]*Question, error) {
 	var all []*Question
 	for q, err := range b.Questions() {
 		if err != nil {
@@ -257,19 +263,24 @@ func take(b *Benchmark, s Selection) ([]*Question, error) {
 		limited := *q
 		limited.MaxTokens = cmp.Or(q.MaxTokens, b.tokens())
 		all = append(all, &limited)
-		if s.Limit > 0 && len(all) == s.Limit {
+		if limit > 0 && len(all) == limit {
 			break
 		}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: holds no question", b.Name)
 	}
-	if s.Parts > 0 {
-		size := (len(all) + s.Parts - 1) / s.Parts
-		start := min(size*(s.Shard-1), len(all))
-		all = all[start:min(start+size, len(all))]
-	}
 	return all, nil
+}
+
+// part returns the shard's questions.
+func (s Selection) part(all []*Question) []*Question {
+	if s.Parts == 0 {
+		return all
+	}
+	size := (len(all) + s.Parts - 1) / s.Parts
+	start := min(size*(s.Shard-1), len(all))
+	return all[start:min(start+size, len(all))]
 }
 
 // ScoreAll scores answers by the numbers of their questions. It returns an error for answers to

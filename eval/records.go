@@ -3,6 +3,8 @@ package eval
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +54,22 @@ type Records struct {
 type settingsDoc struct {
 	Hash     string         `json:"hash"`
 	Settings map[string]any `json:"settings"`
+	Picture  string         `json:"picture,omitempty"` // pictureHash of the benchmark's first question
+}
+
+// pictureHash identifies the question's first picture by its content, so that a run notices other
+// pictures of the same names. It is "" for a picture without a place, as a drawn one, and for one
+// that cannot be read: a complete run needs no pictures.
+func (q *Question) pictureHash() string {
+	if len(q.Images) == 0 || q.Images[0].At == "" {
+		return ""
+	}
+	data, err := q.Images[0].Bytes()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
 }
 
 // maxSettings is the most bytes of settings.json and result.json.
@@ -174,8 +192,9 @@ type journal struct {
 // is killed, no written record is lost.
 const syncEvery = 5 * time.Second
 
-// openJournal opens a folder for a run with these settings and reads the records it has.
-func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
+// openJournal opens a folder for a run with these settings and pictures, and reads the records it
+// has.
+func openJournal(dir string, settings map[string]any, picture string) (_ *journal, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -195,7 +214,7 @@ func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.settle(); err != nil {
+	if err := j.settle(picture); err != nil {
 		return nil, err
 	}
 	j.file, err = os.OpenFile(filepath.Join(dir, recordsFile), os.O_CREATE|os.O_RDWR, 0o666)
@@ -208,8 +227,8 @@ func openJournal(dir string, settings map[string]any) (_ *journal, err error) {
 	return j, j.file.Truncate(j.size)
 }
 
-// settle writes settings.json, or compares it with the settings of this run.
-func (j *journal) settle() error {
+// settle writes settings.json, or compares it with the settings and the pictures of this run.
+func (j *journal) settle(picture string) error {
 	path := filepath.Join(j.Dir, settingsFile)
 	var doc settingsDoc
 	err := readJSON(path, &doc)
@@ -219,7 +238,11 @@ func (j *journal) settle() error {
 			return fmt.Errorf("%s: exists without %s, so no run wrote it: name another folder",
 				records, settingsFile)
 		}
-		return files.WriteJSON(path, settingsDoc{j.Hash, j.Settings}, " ")
+		return files.WriteJSON(path, settingsDoc{j.Hash, j.Settings, picture}, " ")
+	}
+	if err == nil && doc.Hash == j.Hash && doc.Picture != picture && doc.Picture != "" &&
+		picture != "" {
+		return fmt.Errorf("%s: holds answers about other pictures, want another folder", j.Dir)
 	}
 	if err != nil || doc.Hash == j.Hash {
 		return err

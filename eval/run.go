@@ -90,6 +90,7 @@ type run struct {
 	o         RunOptions
 	questions []*Question
 	runners   []*runner
+	picture   func() string // pictureHash of the benchmark's first question
 
 	mu    sync.Mutex
 	done  int // answers, of all runners
@@ -107,13 +108,13 @@ type runner struct {
 
 // start opens a run.
 func start(b *Benchmark, o RunOptions, runners ...runner) (*run, error) {
-	questions, err := take(b, o.Selection)
+	all, err := list(b, o.Limit)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{b: b, o: o, questions: questions}
+	r := &run{b: b, o: o, questions: o.part(all), picture: sync.OnceValue(all[0].pictureHash)}
 	for _, x := range runners {
-		x.records = make([]*Record, len(questions))
+		x.records = make([]*Record, len(r.questions))
 		r.runners = append(r.runners, &x)
 		if err := r.resume(&x); err != nil {
 			_ = r.close() // nothing was written
@@ -211,7 +212,7 @@ func (r *run) resume(x *runner) (err error) {
 	if x.dir == "" {
 		return nil
 	}
-	if x.j, err = openJournal(x.dir, settingsOf(r.b, x.m)); err != nil {
+	if x.j, err = openJournal(x.dir, settingsOf(r.b, x.m), r.picture()); err != nil {
 		return err
 	}
 	of := map[int]*Record{}

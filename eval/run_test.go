@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math/rand/v2"
 	"os"
@@ -214,7 +215,7 @@ func TestRecordsRefused(t *testing.T) {
 		}
 	}
 	check(`question 0 was "0 + 2?", now "00 + 2?": the data have changed`, changed, &adder{})
-	j, err := openJournal(dir, settingsOf(sums(), &adder{}))
+	j, err := openJournal(dir, settingsOf(sums(), &adder{}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,6 +238,49 @@ func TestRecordsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(want, sums(), &adder{})
+	}
+}
+
+// Ensure that a run does not continue with other pictures of the same names: its answers would be
+// about the old ones. A complete run needs no pictures.
+func TestRunOtherPictures(t *testing.T) {
+	about := func(open func() (io.ReadCloser, error)) *Benchmark {
+		b := sums()
+		questions := b.Questions
+		b.Questions = func() iter.Seq2[*Question, error] {
+			return func(yield func(*Question, error) bool) {
+				for q := range questions() {
+					q.Images[0].At, q.Images[0].Open = "folder/"+q.Images[0].Name, open
+					if !yield(q, nil) {
+						return
+					}
+				}
+			}
+		}
+		return b
+	}
+	files := func(content string) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(content)), nil
+		}
+	}
+	gone := func() (io.ReadCloser, error) { return nil, fs.ErrNotExist }
+	dir := t.TempDir()
+	for i, c := range []struct {
+		open  func() (io.ReadCloser, error)
+		shard int
+		want  string
+	}{
+		{files("sharp"), 1, "<nil>"}, {files("sharp"), 2, "<nil>"},
+		{files("blurred"), 1, "sums: " + dir + ": holds answers about other pictures, want another folder"},
+		{gone, 2, "<nil>"},
+	} {
+		_, _, err := Run(t.Context(), about(c.open), &adder{}, RunOptions{
+			Records: dir, Selection: Selection{Shard: c.shard, Parts: 2},
+		})
+		if fmt.Sprint(err) != c.want {
+			t.Errorf("run %d: %v, want %s", i, err, c.want)
+		}
 	}
 }
 
