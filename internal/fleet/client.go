@@ -240,8 +240,15 @@ func (c *Client) Workers() []Member {
 
 // nobody returns the error that no worker is live.
 func (c *Client) nobody() error {
-	e := wire.New(http.StatusServiceUnavailable, "no_worker", "", "no worker holds %s now",
-		c.model.Info.ID)
+	others := ""
+	for _, w := range c.members.List() {
+		if w.Model == c.model.Info.ID { // another key: they were upgraded, for one
+			others = fmt.Sprintf(" as it was when this process began; start it again to ask those "+
+				"with version %s (%s)", w.Version, w.Types)
+		}
+	}
+	e := wire.New(http.StatusServiceUnavailable, "no_worker", "", "no worker holds %s now%s",
+		c.model.Info.ID, others)
 	e.RetryAfter = 5
 	return e
 }

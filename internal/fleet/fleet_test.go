@@ -639,6 +639,31 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// Ensure that a client whose workers were all upgraded says that it must be started again.
+func TestUpgraded(t *testing.T) {
+	t.Parallel()
+	s := natsServer(t)
+	_, stop := runWorker(t, connect(t, s, quick), newEcho(1), "m1")
+	k := newClient(t, connect(t, s, quick), ClientOptions{Queue: 1})
+	stop()
+	w, err := connect(t, s, quick).NewWorker(t.Context(), WorkerOptions{Key: "m2",
+		Service: newEcho(1), Member: Member{Version: "v2", Types: "quant q4"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() { end(); <-done })
+	const want = "start it again to ask those with version v2 (quant q4)"
+	if !fleettest.Eventually(func() bool {
+		_, err = asking(t.Context(), k, "x")
+		return err != nil && strings.Contains(err.Error(), want)
+	}) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
 // Ensure that a fleet whose answers may differ is refused if Same is set, at the start and later.
 func TestMixed(t *testing.T) {
 	t.Parallel()
