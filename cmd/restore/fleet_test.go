@@ -290,6 +290,11 @@ func TestFleetErrors(t *testing.T) {
 			t.Errorf("%v: exit %d, %s, want %d and %s", c.args, r.Code, r.Err, c.code, want)
 		}
 	}
+	if r := commandLine("workers", "--nats", "embedded://ann:secret@127.0.0.1:4222"); r.Code !=
+		cli.ExitUsage || !strings.Contains(r.Err, "which is for clients") ||
+		strings.Contains(r.Err, "secret") {
+		t.Errorf("workers of an embedded server: exit %d: %s", r.Code, r.Err)
+	}
 	if r := commandLine("workers", "--nats", strings.Replace(s.URL(), "://", "://ann:secret@", 1)); r.Code != cli.ExitOK {
 		t.Errorf("with a password: exit %d, %s", r.Code, r.Err)
 	}

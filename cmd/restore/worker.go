@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/fleet"
@@ -66,14 +67,8 @@ If a worker ends in any other way, its requests go to other workers. With --list
 }
 
 func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
-	switch err := o.nats.Check(o.answering.Flags); {
-	case err != nil:
+	if err := checkServer(&o.nats, o.answering.Flags); err != nil {
 		return err
-	case o.nats.URL == "":
-		return cli.Flagf("nats", "missing, want the URL of a NATS server")
-	case o.nats.Embedded():
-		return cli.Flagf("nats",
-			"got embedded, which is for clients, want the URL of a NATS server")
 	}
 	if err := o.answering.checkFolder(); err != nil {
 		return err
@@ -124,6 +119,20 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 	return cli.NatsError(w.Run(ctx))
 }
 
+// checkServer refuses flags without a NATS server of its own.
+func checkServer(n *cli.NatsFlags, fs *pflag.FlagSet) error {
+	switch err := n.Check(fs); {
+	case err != nil:
+		return err
+	case n.URL == "":
+		return cli.Flagf("nats", "missing, want the URL of a NATS server")
+	case n.Embedded():
+		return cli.Flagf("nats",
+			"got embedded, which is for clients, want the URL of a NATS server")
+	}
+	return nil
+}
+
 // probes listens at --listen until end is called.
 func (o *workerOptions) probes(ctx context.Context, log *slog.Logger) (
 	f *server.Face, end func(), err error,
@@ -170,11 +179,8 @@ terminal the table is redrawn every second until Ctrl-C.`,
 	fs.BoolVar(&o.once, "once", false, "print the table once")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object per worker, once")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch err := o.nats.Check(cmd.Flags()); {
-		case err != nil:
+		if err := checkServer(&o.nats, cmd.Flags()); err != nil {
 			return err
-		case o.nats.URL == "" || o.nats.Embedded():
-			return cli.Flagf("nats", "got %q, want the URL of a NATS server", o.nats.URL)
 		}
 		return o.run(cmd.Context(), a)
 	}
