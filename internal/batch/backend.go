@@ -58,7 +58,7 @@ func (s Service) Do(ctx context.Context, r *Request) (*Response, error) {
 	var e *wire.Error
 	switch {
 	case errors.As(err, &e):
-		out.Status, body = e.Status, e.JSON()
+		out.Status, out.Code, body = e.Status, e.Code, e.JSON()
 		if strings.HasPrefix(r.URL, "/api/") {
 			body = ollama.Error(e)
 		}

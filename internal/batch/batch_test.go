@@ -555,6 +555,41 @@ func TestService(t *testing.T) {
 	}
 }
 
+// measured is a service whose answers have counts and times.
+type measured struct{ busy }
+
+func (*measured) Submit(context.Context, *restore.Request) (restore.Job, error) {
+	return measuredJob{}, nil
+}
+
+type measuredJob struct{ restore.Job }
+
+func (measuredJob) Answer() (*restore.Answer, error) {
+	return &restore.Answer{Text: "a", Finish: restore.FinishStop,
+		Usage:   restore.Usage{Prompt: 30, Generated: 4},
+		Timings: restore.Timings{Prefill: 2 * time.Second, Decode: 3 * time.Second}}, nil
+}
+
+// Ensure that the summary counts tokens, times and refusals alike on all routes. Ollama's errors
+// have no code of their own.
+func TestSummaryRoutes(t *testing.T) {
+	s := Service{Front: api.NewFront(new(measured), api.Settings{}),
+		Log: slog.New(slog.DiscardHandler)}
+	for _, route := range []string{"/v1/chat/completions", "/api/chat"} {
+		in := fmt.Sprintf(`{"custom_id":"a","url":%q,"body":%s}`+"\n"+
+			`{"custom_id":"b","url":%[1]q,"body":{"model":"x",%[3]s}`, route, hello, hello[1:])
+		sum, err := answer(t, t.Context(), t.TempDir(), in, s, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.Answers != 1 || len(sum.Refused) != 1 || sum.Refused["model_not_found"] != 1 ||
+			sum.Tokens.Prompt != 30 || sum.Tokens.Completion != 4 ||
+			sum.Stages["prefill"] != 2 || sum.Stages["decode"] != 3 {
+			t.Errorf("%s: got %+v", route, sum)
+		}
+	}
+}
+
 // hello is the body of a question.
 const hello = `{"messages":[{"role":"user","content":"hello"}]}`
 

@@ -58,6 +58,7 @@ type Response struct {
 	Status    int             `json:"status_code"`
 	RequestID string          `json:"request_id"`
 	Body      json.RawMessage `json:"body"`
+	Code      string          `json:"-"` // of a refusal
 }
 
 // Error says why a line has no response.

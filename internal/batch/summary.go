@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 )
@@ -54,17 +55,18 @@ func (s Summary) clone() Summary {
 
 // answerBody has the fields of an answer, from any route, that a summary needs.
 type answerBody struct {
-	Error *struct {
-		Code string `json:"code"`
-	} `json:"error"`
 	Usage struct {
 		Prompt     int `json:"prompt_tokens"`
 		Input      int `json:"input_tokens"`
 		Completion int `json:"completion_tokens"`
 		Output     int `json:"output_tokens"`
 	} `json:"usage"`
-	Timings map[string]float64 `json:"timings"`
-	Restore struct {
+	Timings          map[string]float64 `json:"timings"`
+	OllamaPrompt     int                `json:"prompt_eval_count"`
+	OllamaPrefill    float64            `json:"prompt_eval_duration"` // in ns
+	OllamaCompletion int                `json:"eval_count"`
+	OllamaDecode     float64            `json:"eval_duration"` // in ns
+	Restore          struct {
 		Images []struct {
 			Tokens int    `json:"tokens"`
 			Kept   int    `json:"kept"`
@@ -85,26 +87,24 @@ func (s *Summary) add(r *Result) {
 		s.Unread[r.Error.Code]++
 		return
 	}
+	if r.Response.Status != 200 {
+		s.Refused[cmp.Or(r.Response.Code, "unknown")]++
+		return
+	}
 	var b answerBody
 	if err := json.Unmarshal(r.Response.Body, &b); err != nil {
 		s.Refused["not_json"]++
 		return
 	}
-	if r.Response.Status != 200 {
-		code := "unknown"
-		if b.Error != nil && b.Error.Code != "" {
-			code = b.Error.Code
-		}
-		s.Refused[code]++
-		return
-	}
 	s.Answers++
-	s.Tokens.Prompt += b.Usage.Prompt + b.Usage.Input
-	s.Tokens.Completion += b.Usage.Completion + b.Usage.Output
+	s.Tokens.Prompt += b.Usage.Prompt + b.Usage.Input + b.OllamaPrompt
+	s.Tokens.Completion += b.Usage.Completion + b.Usage.Output + b.OllamaCompletion
 	s.Tokens.Cached += int(b.Timings["cache_n"])
 	for name, stage := range stages {
 		s.Stages[stage] += b.Timings[name] / 1000
 	}
+	s.Stages["prefill"] += b.OllamaPrefill / 1e9
+	s.Stages["decode"] += b.OllamaDecode / 1e9
 	s.Pictures += len(b.Restore.Images)
 	for _, p := range b.Restore.Images {
 		s.Tokens.Visual += p.Tokens
