@@ -81,15 +81,24 @@ func (l *batchLines) prepare(ctx context.Context, owner, journal string) (*jobs.
 	var service restore.Service = l.out.service
 	a := &jobs.Answering{Parallel: l.o.jobs.parallel, File: fileOf(l.loader),
 		Close: func(bool) error { return nil }}
-	places, kernel := 2*l.o.answering.Parallel, kernel.Implementation()
+	if a.Parallel == 0 {
+		a.Parallel = 2 * l.o.answering.Parallel
+	}
+	kernel := kernel.Implementation()
 	if l.out.client != nil {
 		k, err := l.out.client(ctx, journal)
 		if err != nil {
 			return nil, err
 		}
-		service, places, kernel = k, 0, "the workers'"
-		for _, w := range k.Workers() {
-			places += w.Capacity / 2
+		service, kernel = k, "the workers'"
+		if l.o.jobs.parallel == 0 { // workers come and go
+			a.Parallel = remoteParallel
+			a.Places = func() (n int) {
+				for _, w := range k.Workers() {
+					n += w.Capacity / 2
+				}
+				return n
+			}
 		}
 		a.Close = func(done bool) (err error) {
 			if done {
@@ -100,9 +109,6 @@ func (l *batchLines) prepare(ctx context.Context, owner, journal string) (*jobs.
 			k.Close()
 			return err
 		}
-	}
-	if a.Parallel == 0 {
-		a.Parallel = max(1, places)
 	}
 	b := batch.Service{Front: api.NewFront(service, *l.settings), Log: l.log, Background: true,
 		Unable: fleet.Denied}

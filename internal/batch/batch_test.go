@@ -555,6 +555,48 @@ func TestService(t *testing.T) {
 	}
 }
 
+// paused is a backend whose answers wait for a signal.
+type paused struct {
+	begun atomic.Int32
+	over  chan struct{}
+}
+
+func (w *paused) Do(context.Context, *Request) (*Response, error) {
+	w.begun.Add(1)
+	<-w.over
+	return &Response{Status: 200, Body: []byte("{}")}, nil
+}
+
+// Ensure that a run asks as many requests at once as there are places now, and more when more come.
+func TestPlaces(t *testing.T) {
+	b := &paused{over: make(chan struct{})}
+	var places atomic.Int32
+	places.Store(2)
+	done := make(chan error, 1)
+	go func() {
+		s, err := answer(t, t.Context(), t.TempDir(), input(20), b, Options{Parallel: 9,
+			Places: func() int { return int(places.Load()) }})
+		if err == nil && s.Answers == 0 {
+			err = errors.New("no line has an answer")
+		}
+		done <- err
+	}()
+	for _, n := range []int32{2, 5} {
+		places.Store(n)
+		for wait := 0; b.begun.Load() < n && wait < 2000; wait++ {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(2 * flushEvery)
+		if got := b.begun.Load(); got != n {
+			t.Errorf("%d places: %d requests are asked", n, got)
+		}
+	}
+	close(b.over)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // measured is a service whose answers have counts and times.
 type measured struct{ busy }
 

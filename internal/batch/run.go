@@ -20,7 +20,8 @@ import (
 
 // Options are the options of a run.
 type Options struct {
-	Parallel  int           // requests asked at once, at least 1
+	Parallel  int           // most requests asked at once, at least 1
+	Places    func() int    // how many may be asked at once now, at least 1; nil: Parallel
 	MaxLine   int           // largest line of the input in bytes
 	Window    int           // most bytes of lines that are read and not answered; 0: 256 MiB
 	Unordered bool          // write results in order of completion
@@ -58,6 +59,7 @@ func Run(ctx context.Context, in io.Reader, j *Journal, b Backend, o Options) (S
 		r.o.Window = windowBytes
 	}
 	r.change = sync.NewCond(&r.mu)
+	r.places = r.allowed()
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -109,9 +111,10 @@ type run struct {
 	bytes   int                       // of the requests in the window
 	ready   []*Request                // requests to ask, in order
 	groups  map[[sha256.Size]byte]int // number of unanswered requests, by pictures
-	busy    int
-	ended   bool          // the input is read to its end
-	over    chan struct{} // closed when all requests are answered
+	busy    int                       // requests that are asked
+	places  int                       // most of them now
+	ended   bool                      // the input is read to its end
+	over    chan struct{}             // closed when all requests are answered
 	sum     Summary
 	started time.Time
 }
@@ -290,7 +293,7 @@ func (r *run) pop(ctx context.Context) *Request {
 		switch {
 		case context.Cause(ctx) != nil:
 			return nil
-		case len(r.ready) > 0:
+		case len(r.ready) > 0 && r.busy < r.places:
 			q := r.ready[0]
 			r.ready = r.ready[1:]
 			r.busy++
@@ -361,13 +364,22 @@ func (r *run) emit() error {
 	if err := r.j.Emit(!r.o.Unordered, r.states.get); err != nil {
 		return err
 	}
-	written := r.j.written()
+	written, places := r.j.written(), r.allowed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.places = places
 	r.states.drop(r.written, written)
 	r.written = written
 	r.change.Broadcast()
 	return nil
+}
+
+// allowed is how many requests may be asked at once now.
+func (r *run) allowed() int {
+	if r.o.Places == nil {
+		return max(1, r.o.Parallel)
+	}
+	return max(1, r.o.Places())
 }
 
 func (r *run) summary() Summary {

@@ -17,7 +17,9 @@ import (
 type Answering struct {
 	Backend  batch.Backend
 	Settings batch.Settings
-	Parallel int // lines that are asked at once
+	// Parallel and Places are those of [batch.Options].
+	Parallel int
+	Places   func() int
 	// File is [batch.Options.File].
 	File func(url string) (content [sha256.Size]byte, file bool)
 	// Close ends it. done says that every line has a result and that they are on disk.
@@ -256,8 +258,8 @@ func (s *Store) answer(ctx context.Context, b *batchEntry, p Prepare) (err error
 	}
 	s.follow(b, j)
 	_, err = batch.Run(ctx, in, j, a.Backend, batch.Options{
-		Parallel: a.Parallel, MaxLine: s.o.MaxLine, Window: answerWindow, Unordered: true,
-		File: a.File,
+		Parallel: a.Parallel, Places: a.Places, MaxLine: s.o.MaxLine, Window: answerWindow,
+		Unordered: true, File: a.File,
 	})
 	s.follow(b, nil)
 	done = err == nil
