@@ -140,6 +140,9 @@ func (c *Client) find(ctx context.Context) error {
 		changed := c.members.changed
 		c.members.mu.Unlock()
 		for _, w := range c.members.List() {
+			if w.Draining {
+				continue
+			}
 			if !slices.Contains(names, w.Model) {
 				names = append(names, w.Model)
 			}
@@ -242,7 +245,7 @@ func (c *Client) Workers() []Member {
 func (c *Client) nobody() error {
 	others := ""
 	for _, w := range c.members.List() {
-		if w.Model == c.model.Info.ID { // another key: they were upgraded, for one
+		if w.Model == c.model.Info.ID && !w.Draining { // another key: they were upgraded, for one
 			others = fmt.Sprintf(" as it was when this process began; start it again to ask those "+
 				"with version %s (%s)", w.Version, w.Types)
 		}

@@ -639,6 +639,26 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// Ensure that a client does not choose the model of a worker that ends, as during an upgrade.
+func TestModelsOfTheEnding(t *testing.T) {
+	t.Parallel()
+	s := natsServer(t)
+	runWorker(t, connect(t, s, quick), newEcho(1), "m2")
+	c := connect(t, s, quick)
+	old := Member{ID: "old", Model: "echo", Key: "m1", Draining: true}
+	data, err := json.Marshal(old)
+	if err == nil {
+		_, err = c.workers.Put(t.Context(), old.heartbeat(), data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	hear(t, c, 2)
+	if k := newClient(t, c, ClientOptions{}); k.Key() != "m2" {
+		t.Errorf("got %s, want m2", k.Key())
+	}
+}
+
 // Ensure that a client whose workers were all upgraded says that it must be started again.
 func TestUpgraded(t *testing.T) {
 	t.Parallel()
