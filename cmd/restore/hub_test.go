@@ -288,12 +288,14 @@ func TestListRows(t *testing.T) {
 			{Commit: "c2", Bytes: 1_000_000, LastUse: now.Add(-80 * time.Hour)}}},
 		{Name: "c/d", Cut: 500_000, Bytes: 500_000},
 		{Name: "e/f", Dead: 200_000, Bytes: 200_000},
+		{Name: "g/h"},
 	}
 	want := [][]string{{"MODEL", "SIZE", "LAST USE", "NOTES"},
 		{"a/b:Q4_K_M", "2.0 MB", "3 hours ago", "also :Q8_0; revisions main, v1"},
 		{"a/b@c2", "1.0 MB", "3 days ago", ""},
 		{"c/d", "0.5 MB", "", "of an interrupted download; pull it again to continue"},
-		{"e/f", "0.2 MB", "", "of a download that huggingface_hub broke off; rm deletes it"},
+		{"e/f", "0.2 MB", "", "of a download that no pull continues; rm deletes it"},
+		{"g/h", "0.0 MB", "", "no files"},
 		{"total", "3.7 MB", "", ""}}
 	if got := listRows(repos, now); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("got %q, want %q", got, want)

@@ -56,8 +56,11 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 	var total int64
 	for _, r := range repos {
 		total += r.Bytes
-		if r.Problem != "" || len(r.Snapshots) == 0 && r.Cut+r.Dead == 0 {
+		switch {
+		case r.Problem != "":
 			rows = append(rows, []string{r.Name, bytesize.MB(r.Bytes), "", cli.OneLine(r.Problem)})
+		case len(r.Snapshots) == 0 && r.Cut+r.Dead == 0:
+			rows = append(rows, []string{r.Name, bytesize.MB(r.Bytes), "", "no files"})
 		}
 		for _, v := range r.Snapshots {
 			name := hub.Name{Repo: r.Name}
@@ -84,7 +87,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 		}
 		if r.Dead > 0 {
 			rows = append(rows, []string{r.Name, bytesize.MB(r.Dead), "",
-				"of a download that huggingface_hub broke off; rm deletes it"})
+				"of a download that no pull continues; rm deletes it"})
 		}
 	}
 	return append(rows, []string{"total", bytesize.MB(total), "", ""})

@@ -277,25 +277,26 @@ func TestListRemove(t *testing.T) {
 }
 
 // Ensure that List tells the incomplete downloads that Pull continues from those that
-// huggingface_hub 2.4 leaves under a random name.
+// huggingface_hub 2.4 leaves under a random name, and from those whose content it has downloaded.
 func TestListIncomplete(t *testing.T) {
 	c := client(t, t.TempDir())
 	blobs := filepath.Join(c.Cache(), "models--me--tiny", "blobs")
 	if err := os.MkdirAll(blobs, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	etag := strings.Repeat("ab", 20)
+	etag, whole := strings.Repeat("ab", 20), strings.Repeat("cd", 20)
 	for file, size := range map[string]int{
-		etag + ".incomplete": 30, etag + ".0123abcd.incomplete": 50,
+		etag + ".incomplete": 30, etag + ".0123abcd.incomplete": 50, whole: 10,
+		whole + ".incomplete": 5,
 	} {
 		if err := os.WriteFile(filepath.Join(blobs, file), content(1, size), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
 	repos, err := c.List()
-	if err != nil || len(repos) != 1 || repos[0].Cut != 30 || repos[0].Dead != 50 ||
-		repos[0].Bytes != 80 {
-		t.Errorf("got %+v, %v, want 30 bytes and 50 of 80", repos, err)
+	if err != nil || len(repos) != 1 || repos[0].Cut != 30 || repos[0].Dead != 55 ||
+		repos[0].Bytes != 85 || repos[0].Problem != "" {
+		t.Errorf("got %+v, %v, want 30 bytes and 55 of 85, and no problem", repos, err)
 	}
 }
 

@@ -64,7 +64,7 @@ func (c *Client) describe(name string) Repo {
 		r.Problem = err.Error()
 	}
 	commits, err := os.ReadDir(filepath.Join(c.repo(n), "snapshots"))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.Problem = err.Error()
 	}
 	blobs := map[string]int64{}
@@ -94,7 +94,8 @@ func (c *Client) describe(name string) Repo {
 		st, err := os.Stat(file)
 		switch {
 		case err != nil: // removed in the meantime
-		case strings.Contains(hash, "."): // ETAG.RANDOM, as huggingface_hub names its own
+		case strings.Contains(hash, "."), // ETAG.RANDOM, as huggingface_hub names its own
+			slices.Contains(inBlobs, strings.TrimSuffix(file, incomplete)): // it was quicker
 			r.Dead += st.Size()
 		default:
 			r.Cut += st.Size()
