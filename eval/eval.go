@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 )
 
 // Benchmark is a list of questions and the rule by which their answers are scored.
@@ -244,17 +245,39 @@ type Selection struct {
 	Shard, Parts int // the Shard-th of Parts runs of consecutive questions, from 1; 0: all
 }
 
+// check returns an error for a selection that selects nothing.
+func (s Selection) check() error {
+	switch {
+	case s.Limit < 0:
+		return &errs.OptionError{Name: "limit", Got: fmt.Sprint(s.Limit), Want: "at least 0",
+			Fault: errs.TooSmall}
+	case s.Shard == 0 && s.Parts == 0 || s.Shard >= 1 && s.Shard <= s.Parts:
+		return nil
+	}
+	return &errs.OptionError{Name: "shard", Got: fmt.Sprintf("%d of %d", s.Shard, s.Parts),
+		Want: "1 of N to N of N"}
+}
+
 // defaultTokens is the most tokens of an answer where neither benchmark nor question says it.
 const defaultTokens = 128
 
 // take collects the selected questions of b, with their limits.
 func take(b *Benchmark, s Selection) ([]*Question, error) {
-	all, err := list(b, s.Limit)
-	return s.part(all), err
+	all, err := list(b, s)
+	if err != nil {
+		return nil, err
+	}
+	return s.part(all), nil
 }
 
-// list collects the first limit questions of b, all if it is 0, with their limits.
-func list(b *Benchmark, limit int) ([]*Question, error) {
+// list collects the first s.Limit questions of b, with their limits.
+func list(b *Benchmark, s Selection) ([]*Question, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if b.Questions == nil {
+		return nil, fmt.Errorf("eval: benchmark %q has no Questions", b.Name)
+	}
 	var all []*Question
 	for q, err := range b.Questions() {
 		if err != nil {
@@ -263,7 +286,7 @@ func list(b *Benchmark, limit int) ([]*Question, error) {
 		limited := *q
 		limited.MaxTokens = cmp.Or(q.MaxTokens, b.tokens())
 		all = append(all, &limited)
-		if limit > 0 && len(all) == limit {
+		if s.Limit > 0 && len(all) == s.Limit {
 			break
 		}
 	}
@@ -283,6 +306,14 @@ func (s Selection) part(all []*Question) []*Question {
 	return all[start:min(start+size, len(all))]
 }
 
+// scorable is list for questions whose answers are scored.
+func scorable(b *Benchmark, s Selection) ([]*Question, error) {
+	if b.Score == nil {
+		return nil, fmt.Errorf("eval: benchmark %q has no Score", b.Name)
+	}
+	return list(b, s)
+}
+
 // ScoreAll scores answers by the numbers of their questions. It returns an error for answers to
 // unknown questions, and for questions without an answer unless b.Optional is set.
 func ScoreAll(
@@ -291,10 +322,11 @@ func ScoreAll(
 	s Selection,
 	answers map[int]string,
 ) (*Result, []*Scored, error) {
-	questions, err := take(b, s)
+	listed, err := scorable(b, s)
 	if err != nil {
 		return nil, nil, err
 	}
+	questions := s.part(listed)
 	all := make([]*Scored, len(questions))
 	missing, used := -1, 0
 	for i, q := range questions {

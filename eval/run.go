@@ -108,7 +108,7 @@ type runner struct {
 
 // start opens a run.
 func start(b *Benchmark, o RunOptions, runners ...runner) (*run, error) {
-	all, err := list(b, o.Limit)
+	all, err := scorable(b, o.Selection)
 	if err != nil {
 		return nil, err
 	}

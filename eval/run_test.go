@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/restore-vlm/restore/errs"
 )
 
 // sums is a benchmark of 40 questions about 12 pictures: the right answer is the sum of the
@@ -473,4 +475,32 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		_, _ = ReadAnswers(strings.NewReader(text), "stdin")
 	})
+}
+
+// Ensure that a selection that selects nothing, and a benchmark without questions or a rule, are
+// errors and no panics.
+func TestRefused(t *testing.T) {
+	for name, s := range map[string]Selection{
+		"no part": {Parts: 3}, "a part of none": {Shard: 1}, "a part too many": {Shard: 4, Parts: 3},
+		"part -1": {Shard: -1, Parts: 3}, "-3 parts": {Shard: 1, Parts: -3}, "limit": {Limit: -1},
+	} {
+		_, _, err := Run(t.Context(), sums(), new(adder), RunOptions{Selection: s})
+		var bad *errs.OptionError
+		if !errors.As(err, &bad) || name == "limit" && bad.Name != "limit" {
+			t.Errorf("%s: got %v, want an error about the selection", name, err)
+		}
+	}
+	for _, want := range []string{"no Questions", "no Score"} {
+		b := sums()
+		if b.Score = nil; want == "no Questions" {
+			b = &Benchmark{Name: "sums", Score: sums().Score}
+		}
+		_, _, err := Run(t.Context(), b, new(adder), RunOptions{})
+		_, _, err2 := ScoreAll(t.Context(), b, Selection{}, nil)
+		for _, err := range []error{err, err2} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+	}
 }
