@@ -279,10 +279,20 @@ func list(b *Benchmark, s Selection) ([]*Question, error) {
 		return nil, fmt.Errorf("eval: benchmark %q has no Questions", b.Name)
 	}
 	var all []*Question
+	numbers := map[int]bool{}
 	for q, err := range b.Questions() {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
+		if q == nil {
+			return nil, fmt.Errorf("%s: got nil after %d questions, want a question", b.Name,
+				len(all))
+		}
+		if numbers[q.ID] {
+			return nil, fmt.Errorf("%s: two questions have the number (ID) %d, want each once",
+				b.Name, q.ID)
+		}
+		numbers[q.ID] = true
 		limited := *q
 		limited.MaxTokens = cmp.Or(q.MaxTokens, b.tokens())
 		all = append(all, &limited)

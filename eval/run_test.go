@@ -477,8 +477,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// Ensure that a selection that selects nothing, and a benchmark without questions or a rule, are
-// errors and no panics.
+// Ensure that a selection that selects nothing, a benchmark without questions or a rule, and
+// questions that records could not tell apart are errors and no panics.
 func TestRefused(t *testing.T) {
 	for name, s := range map[string]Selection{
 		"no part": {Parts: 3}, "a part of none": {Shard: 1}, "a part too many": {Shard: 4, Parts: 3},
@@ -490,11 +490,20 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want an error about the selection", name, err)
 		}
 	}
-	for _, want := range []string{"no Questions", "no Score"} {
-		b := sums()
-		if b.Score = nil; want == "no Questions" {
-			b = &Benchmark{Name: "sums", Score: sums().Score}
-		}
+	for want, b := range map[string]*Benchmark{
+		"no Questions": {Name: "sums", Score: sums().Score},
+		"no Score":     {Name: "sums", Questions: sums().Questions},
+		"number (ID) 0": {Name: "sums", Score: sums().Score,
+			Questions: func() iter.Seq2[*Question, error] {
+				return func(yield func(*Question, error) bool) {
+					_ = yield(&Question{Text: "1?"}, nil) && yield(&Question{Text: "2?"}, nil)
+				}
+			}},
+		"got nil": {Name: "sums", Score: sums().Score,
+			Questions: func() iter.Seq2[*Question, error] {
+				return func(yield func(*Question, error) bool) { yield(nil, nil) }
+			}},
+	} {
 		_, _, err := Run(t.Context(), b, new(adder), RunOptions{})
 		_, _, err2 := ScoreAll(t.Context(), b, Selection{}, nil)
 		for _, err := range []error{err, err2} {
