@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,6 +131,10 @@ func (p *Parameter) Parse(value any) (any, error) {
 		return nil, p.refuse(errs.TooSmall, got)
 	case p.Most != nil && n > *p.Most:
 		return nil, p.refuse(errs.TooLarge, got)
+	case math.IsInf(n, 0):
+		q := *p
+		q.Want = "a finite number"
+		return nil, q.refuse(errs.Invalid, got)
 	}
 	return v, nil
 }
@@ -183,16 +188,15 @@ func (p *Parameter) convert(value any) (v any, got string, ok bool) {
 
 // whole returns a whole number of any Go type, or from JSON.
 func whole(value any) (int64, bool) {
-	switch v := value.(type) {
-	case int:
-		return int64(v), true
-	case int32:
-		return int64(v), true
-	case int64:
-		return v, true
-	case json.Number:
-		n, err := strconv.ParseInt(v.String(), 10, 64)
+	if text, ok := value.(json.Number); ok {
+		n, err := strconv.ParseInt(text.String(), 10, 64)
 		return n, err == nil
+	}
+	switch v := reflect.ValueOf(value); {
+	case v.CanInt():
+		return v.Int(), true
+	case v.CanUint():
+		return int64(v.Uint()), v.Uint() <= math.MaxInt64
 	}
 	return 0, false
 }
