@@ -48,6 +48,7 @@ relative to the latter's length; WITH SIZES with --proportional-attention. It is
 	cli.OneOf(fs, "pages", lab.PageKinds...)
 	fs.Float64SliceVar(&o.taus, "tau", []float64{0, 0.02},
 		"`shares` of white by which a pixel may differ")
+	cli.ShowDefault(fs, "tau", "0,0.02")
 	cli.Within(fs, 0, 1, "tau")
 	o.addRepeats(fs)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")

@@ -24,7 +24,13 @@ func TestHelp(t *testing.T) {
 			if cli.HasVariable(f) && !listed && !more {
 				t.Errorf("%s --help: --%s is not explained with its variable", cli.Path(c), f.Name)
 			}
+			if strings.Contains(f.Usage, "\n") {
+				t.Errorf("%s: the manual page breaks the line of --%s", cli.Path(c), f.Name)
+			}
 		})
+		if strings.Contains(help, "(default [") {
+			t.Errorf("%s --help: a default in brackets, want it as it is typed", cli.Path(c))
+		}
 		for _, s := range c.Commands() {
 			if !strings.Contains(help, clitest.Plain(s.Short)) {
 				t.Errorf("%s --help: %s is not listed", cli.Path(c), s.Name())
@@ -35,6 +41,16 @@ func TestHelp(t *testing.T) {
 	if first.Code != cli.ExitOK || strings.Count(first.Out, "\n  restore-lab ") != 4 ||
 		!strings.HasSuffix(first.Out, "\n'restore-lab --help' lists all commands.\n") {
 		t.Errorf("no arguments: exit %d, %q, want what to do first", first.Code, first.Out)
+	}
+}
+
+// Ensure that --shape of the commands that ask a random model offers the shapes that they take.
+func TestHelpOfShapes(t *testing.T) {
+	for _, args := range [][]string{{"load"}, {"attention"}, {"paper", "list"}} {
+		help := commandLine(append(args, "--help")...).Out
+		if !strings.Contains(help, "llava-onevision-0.5b") || strings.Contains(help, "qwen") {
+			t.Errorf("%v --help: want LLaVA's shapes only, got:\n%s", args, help)
+		}
 	}
 }
 

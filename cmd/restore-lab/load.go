@@ -10,11 +10,13 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
@@ -75,7 +77,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	o.api.Add(fs, "key of the server, the first of several")
 	o.engine.Add(fs)
 	o.engine.AddQueue(fs)
-	cli.AddShape(fs, &o.shape, cli.RandomShape)
+	addSpokenShape(fs, &o.shape)
 	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
 		"`numbers` of clients that ask at once, separated by commas")
 	fs.IntSliceVar(&o.budgets, "n-vis", []int{576, 64},
@@ -277,6 +279,15 @@ func openOrMake(
 		return nil, err
 	}
 	return seam.Model(e, o).(*restore.Model), nil
+}
+
+// addSpokenShape adds --shape for randomEngine, which takes LLaVA's models only.
+func addSpokenShape(fs *pflag.FlagSet, name *string) {
+	cli.AddShape(fs, name, cli.RandomShape)
+	names := slices.DeleteFunc(restore.Shapes(), func(s string) bool {
+		return !strings.HasPrefix(s, "llava")
+	})
+	cli.ShowChoices(fs, "shape", append(names, "FILE")...)
 }
 
 // randomEngine makes a model of a shape with random weights, which answers nonsense.

@@ -164,9 +164,12 @@ func describeFlag(f *pflag.Flag) (head, text string) {
 	}
 	arg, usage := pflag.UnquoteUsage(f)
 	def := f.DefValue
+	if listOf(f) != nil {
+		def = strings.Trim(def, "[]") // as it is typed
+	}
 	if v := f.Annotations[Applies]; v != nil {
 		def = v[0]
-	} else if def == "" || def == "[]" {
+	} else if def == "" {
 		def = "none"
 	}
 	if v := f.Annotations[Choices]; v != nil {

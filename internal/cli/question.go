@@ -50,7 +50,7 @@ func (q *QuestionFlags) AddVideo(fs *pflag.FlagSet) {
 func (q *QuestionFlags) AddPrompt(fs *pflag.FlagSet, more string) {
 	fs.StringVarP(&q.Prompt, "prompt", "p", "",
 		"the `question`"+more+"; @FILE reads it from a file, - from stdin (@@ is @). "+
-			"<image> in it\n"+"        marks the place of a picture, otherwise pictures come first")
+			"<image> in it marks the place of a picture, otherwise pictures come first")
 }
 
 // AddSystem declares the system prompt.
