@@ -347,6 +347,11 @@ func TestVariablesGiveWay(t *testing.T) {
 			t.Errorf("%v: exit %d, stderr %q, want %q", args, r.Code, r.Err, want)
 		}
 	}
+	r := with(context.Background(), map[string]string{"RESTORE_DATA": "no/such/"}, "", "eval",
+		"scenes", "--n", "1")
+	if r.Code != cli.ExitFailure || !strings.HasSuffix(r.Err, " (RESTORE_DATA)\n") {
+		t.Errorf("a folder: exit %d, stderr %q, want its variable named", r.Code, r.Err)
+	}
 	for want, env := range map[string]map[string]string{
 		"restore: RESTORE_GAMMA: got 7, want":                    {"RESTORE_GAMMA": "7"},
 		"restore: RESTORE_N_VIS: got 577, want at most 576 (the": {"RESTORE_N_VIS": "577"},

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -191,7 +192,8 @@ func kindOf(t reflect.Type) string {
 	return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
 }
 
-// variableOf names the variable that set the file that text, an error, is about; "" if none did.
+// variableOf names the variable that set the file that text, an error, is about, or the folder that
+// it lies in; "" if none did.
 func variableOf(flags *pflag.FlagSet, text string) (named string) {
 	if flags == nil {
 		return ""
@@ -199,7 +201,10 @@ func variableOf(flags *pflag.FlagSet, text string) (named string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		for _, v := range f.Annotations[fromEnvironment] {
 			for _, path := range []string{strings.TrimPrefix(v, "@"), Local(v)} {
-				if path != "" && strings.Contains(" "+text, " "+path+":") {
+				path = strings.TrimRight(path, string(filepath.Separator))
+				in := path + string(filepath.Separator)
+				if path != "" && (strings.Contains(" "+text, " "+path+":") ||
+					strings.Contains(" "+text, " "+in)) {
 					named = " (" + EnvName(f) + ")"
 				}
 			}
