@@ -136,8 +136,7 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 func (o *benchOptions) addModel(fs *pflag.FlagSet, quant string) {
 	o.fs = fs
 	cli.AddShape(fs, &o.shape, cli.RandomShape)
-	fs.StringVarP(&o.dir, "model", "m", "",
-		"Hugging Face `folder` of a model, or a hub-cache folder")
+	cli.AddModel(fs, &o.dir)
 	fs.StringSliceVar(&o.quants, "quant", nil, quant)
 	cli.OneOf(fs, "quant", append(slices.Clone(engine.QuantTypes), asStored)...)
 	cli.ShowDefault(fs, "quant", "q4 with --shape, else stored")

@@ -51,7 +51,8 @@ FitPrune drops an eighth of the tokens in every layer.`,
 	fs.StringVar(&o.sizes.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	cli.ShowChoices(fs, "shape", append(shape.Names(shape.OneSquare), embeddedShape, "FILE")...)
-	fs.StringVarP(&o.sizes.dir, "model", "m", "", "sizes of the model in this `folder` instead")
+	fs.StringVarP(&o.sizes.dir, "model", "m", "",
+		"sizes of the model in this `folder`, file or ORG/NAME instead")
 	fs.IntVar(&o.nVis, "n-vis", 64, "`budget` of visual tokens")
 	fs.StringSliceVar(&o.bases, "base", nil, "`methods`, see 'restore methods'")
 	cli.OneOf(fs, "base", cli.MethodNames()[1:]...)

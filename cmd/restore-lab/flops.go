@@ -51,7 +51,8 @@ the decoder --n-vis is the mean number of visual rows that enter a layer.`,
 	fs.StringVar(&o.shape, "shape", "llava-1.5-7b",
 		"sizes of a published model, of the embedded one, or of a config.json `FILE`")
 	cli.ShowChoices(fs, "shape", append(restore.Shapes(), embeddedShape, "FILE")...)
-	fs.StringVarP(&o.dir, "model", "m", "", "sizes of the model in this `folder` instead")
+	fs.StringVarP(&o.dir, "model", "m", "",
+		"sizes of the model in this `folder`, file or ORG/NAME instead")
 	fs.StringSliceVar(&o.bases, "base", []string{"holov"}, "`methods`, see 'restore methods'")
 	cli.OneOf(fs, "base", cli.MethodNames()[1:]...)
 	fs.BoolVar(&o.all, "all", false, "all methods")

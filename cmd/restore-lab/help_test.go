@@ -54,6 +54,18 @@ func TestHelpOfShapes(t *testing.T) {
 	}
 }
 
+// Ensure that every command with -m says that it takes files and names too, and that a default is
+// shown once.
+func TestHelpOfModels(t *testing.T) {
+	everyCommand(t, func(c *cobra.Command, help string) {
+		f := c.LocalFlags().Lookup("model")
+		if f != nil && cli.HasVariable(f) && !strings.Contains(f.Usage, "file or ORG/NAME") ||
+			strings.Contains(help, "default: ") {
+			t.Errorf("%s --help: -m is explained in another way:\n%s", cli.Path(c), help)
+		}
+	})
+}
+
 // Ensure that helps stay short: six flags for a reduction, and few enough in all.
 func TestHelpIsShort(t *testing.T) {
 	most := map[string]int{"run": 42, "serve": 60}

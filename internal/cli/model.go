@@ -40,13 +40,19 @@ func (m *ModelFlags) Add(fs *pflag.FlagSet) {
 	m.addCache(fs)
 }
 
+// AddModel declares --model.
+func AddModel(fs *pflag.FlagSet, path *string) {
+	fs.StringVarP(path, "model", "m", "",
+		"`folder`, file or ORG/NAME of the model: a Hugging Face folder, a hub-cache "+
+			"folder, a GGUF file, a packed file, or the name of what 'restore pull' has "+
+			"downloaded")
+	ShowDefault(fs, "model", "the embedded model")
+}
+
 // AddDir declares which model to open.
 func (m *ModelFlags) AddDir(fs *pflag.FlagSet) {
 	m.Flags = fs
-	fs.StringVarP(&m.Path, "model", "m", "",
-		"`folder`, file or ORG/NAME of the model: a Hugging Face folder, a hub-cache "+
-			"folder, a GGUF file, a packed file, or the name of what 'restore pull' has "+
-			"downloaded; default: the embedded model")
+	AddModel(fs, &m.Path)
 	fs.StringVar(&m.projector, "mmproj", "",
 		"`path` of the file with encoder and projector of a GGUF model; none is the only one with "+
 			"mmproj in its name next to the model. Or of the folder of an original LLaVA's "+
