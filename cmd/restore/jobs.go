@@ -37,7 +37,7 @@ func (o *jobFlags) add(fs *pflag.FlagSet) {
 	cli.ShowDefault(fs, "batch-parallel", "twice --parallel, or the workers' places")
 	fs.IntVar(&o.maxFile, "max-file-mb", 512, "an uploaded file has at most `N` MB")
 	fs.IntVar(&o.days, "file-days", 30, "keep files and batches for `N` days")
-	cli.Within(fs, 0, 4096, "batch-parallel")
+	cli.Within(fs, 1, 4096, "batch-parallel")
 	cli.Within(fs, 1, 1<<20, "max-file-mb")
 	cli.Within(fs, 1, 3650, "file-days")
 }

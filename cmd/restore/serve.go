@@ -98,11 +98,11 @@ the defaults for requests. To serve other machines, use --host and --api-key.`,
 	o.jobs.add(fs)
 	fs.DurationVar(&o.read, "read-timeout", time.Minute,
 		"`time` limit for the body of a request to arrive, each sixth of it with 2 kB a second; "+
-			"for its head at most 10s")
+			"for its head at most 10s; 0: no limit for the body")
 	fs.DurationVar(&o.request, "request-timeout", 10*time.Minute,
-		"`time` limit for answering a request")
+		"`time` limit for answering a request; 0: no limit")
 	fs.DurationVar(&o.drain, "drain-timeout", 30*time.Second,
-		"`time` limit for running requests when the server shuts down")
+		"`time` limit for running requests when the server shuts down; 0: ends them at once")
 	fs.DurationVar(&o.ping, "sse-ping", 15*time.Second,
 		"send a comment in a silent stream after this `time`; 0: never")
 	cli.Within(fs, 0, 65535, "port")
@@ -153,7 +153,8 @@ func (o *answeringFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.maxImage, "max-image-mb", 20, "a picture's file has at most `N` MB")
 	fs.IntVar(&o.maxPixels, "max-image-pixels", imageproc.DefaultMaxPixels,
 		"a picture has at most `N` pixels")
-	fs.DurationVar(&o.fetch, "fetch-timeout", 10*time.Second, "`time` limit for fetching a picture")
+	fs.DurationVar(&o.fetch, "fetch-timeout", 10*time.Second,
+		"`time` limit for fetching a picture; 0: no limit")
 	cli.Within(fs, 0, cli.MaxCount, "n-predict")
 	cli.Within(fs, 1, 1024, "max-images", "max-image-mb")
 	cli.Within(fs, 1, min(math.MaxInt32, imageproc.MostPixels), "max-image-pixels")

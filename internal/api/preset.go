@@ -102,9 +102,9 @@ func (s *Settings) Check(service restore.Service) error {
 // CheckPresets refuses a preset's name that occurs twice, and what [Settings.Check] refuses.
 func (s *Settings) CheckPresets(service restore.Service) error {
 	i := service.Info()
-	seen := map[string]bool{i.ID: true}
-	for _, name := range s.Aliases {
-		seen[name] = true
+	seen := map[string]bool{}
+	for _, name := range append([]string{i.ID}, s.Aliases...) {
+		seen[name], seen[name+":latest"] = true, true
 	}
 	for _, p := range s.Presets {
 		if seen[p.Name] || seen[p.Name+":latest"] {

@@ -367,6 +367,8 @@ func Kind(f *pflag.Flag) string {
 		return "numbers"
 	case "bool":
 		return "true or false"
+	case "duration":
+		return "a time, as 10s or 5m"
 	default:
 		return t
 	}

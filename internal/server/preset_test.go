@@ -219,6 +219,7 @@ func TestPresetsRefused(t *testing.T) {
 		want string
 	}{
 		{api.Settings{Presets: presets(t, `builtin={}`)}, "taken"},
+		{api.Settings{Presets: presets(t, `builtin:latest={}`)}, "taken"}, // Ollama's name of it
 		{api.Settings{Presets: presets(t, `b={}`), Aliases: []string{"b"}}, "taken"},
 		{api.Settings{Presets: presets(t, `b={}`, `b={}`)}, "taken"},
 		{api.Settings{Presets: presets(t, `b={"n_vis":0}`)}, "n-vis"},
