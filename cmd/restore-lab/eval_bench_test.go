@@ -218,6 +218,7 @@ func TestEvalBenchmarkFlags(t *testing.T) {
 		"--answers: has no use with --print-prompts, got -":   {"--print-prompts", "-", "--answers", "-"},
 		"--lmms-out: has no use with --protocol paper, got x": {"--lmms-out", "x"},
 		"--quant: has no use with --openai, got q4":           {"--openai", "http://x", "--quant", "q4"},
+		"--mixed: has no use without --nats":                  {"--mixed"},
 		"--model: missing, want the name that the server":     {"--openai", "http://x"},
 		"--parallel: out of range, got 0":                     {"--parallel", "0"},
 		"--submission: pope has no such file, got x":          {"--answers", "-", "--submission", "x"},

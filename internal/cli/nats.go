@@ -53,7 +53,7 @@ func (o *NatsFlags) Add(fs *pflag.FlagSet, what string, inside bool) {
 func (o *NatsFlags) Check(fs *pflag.FlagSet) error {
 	if o.URL == "" {
 		return NoUse(fs, true, "has no use without --nats",
-			"nats-creds", "nats-ca", "nats-replicas")
+			"nats-creds", "nats-ca", "nats-replicas", "mixed")
 	}
 	if err := checkFiles(fs); err != nil {
 		return err
