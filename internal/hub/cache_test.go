@@ -61,6 +61,21 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s: got the cache %s, want %s", what, c.Cache(), cs.cache)
 		}
 	}
+	t.Run("no home folder", func(t *testing.T) {
+		t.Setenv("HOME", "")
+		cache := t.TempDir()
+		c := client(t, "", "HF_HUB_CACHE="+cache, "HF_TOKEN=hf_mine")
+		if c.Cache() != cache || c.token != "hf_mine" {
+			t.Errorf("got the cache %s and the token %q", c.Cache(), c.token)
+		}
+		t.Chdir(cache)
+		if err := os.WriteFile("token", []byte("hf_other"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c := client(t, "", "HF_HUB_CACHE="+cache); c.token != "" {
+			t.Errorf("got the token %q of a file that nobody named", c.token)
+		}
+	})
 	home := t.TempDir()
 	if err := os.WriteFile(filepath.Join(home, "token"), []byte("hf_stored\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -52,15 +52,17 @@ func New(getenv func(string) string) (*Client, error) {
 	if slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(getenv(offline))) {
 		c.offline = offline
 	}
-	home, err := homeFolder(getenv)
-	if err != nil {
-		return nil, err
+	home, homeless := homeFolder(getenv)
+	if homeless == nil {
+		c.cache = filepath.Join(home, "hub")
 	}
-	c.cache = filepath.Join(home, "hub")
 	for _, name := range []string{"HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE"} { // the last one wins
 		if v := getenv(name); v != "" {
 			c.cache = expand(v, getenv)
 		}
+	}
+	if c.cache == "" {
+		return nil, homeless
 	}
 	if c.cache, err = filepath.Abs(c.cache); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -102,12 +104,15 @@ func expand(path string, getenv func(string) string) string {
 	return os.Expand(path, getenv)
 }
 
-// readToken returns HF_TOKEN, or the token that 'hf auth login' stored.
+// readToken returns HF_TOKEN, or the token that 'hf auth login' stored; home is "" if there is none.
 func readToken(getenv func(string) string, home string) (string, error) {
 	token, from := getenv("HF_TOKEN"), "HF_TOKEN"
 	if token == "" {
 		from = getenv("HF_TOKEN_PATH")
 		if from == "" {
+			if home == "" {
+				return "", nil
+			}
 			from = filepath.Join(home, "token")
 		}
 		raw, err := os.ReadFile(expand(from, getenv))
