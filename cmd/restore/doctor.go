@@ -157,7 +157,7 @@ func findFolder(subject, dir string, enough int64, advice string) finding {
 		}
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
 			f.wrong, f.advice = true, advice
-			f.text += ": " + reason(at, err)
+			f.text += ": " + reason(dir, at, err)
 			return f
 		}
 		at, made = filepath.Dir(at), false
@@ -165,7 +165,7 @@ func findFolder(subject, dir string, enough int64, advice string) finding {
 	probe, err := os.CreateTemp(at, ".restore-doctor-*")
 	if err != nil {
 		f.wrong, f.advice = true, advice
-		f.text += ": " + reason(at, err)
+		f.text += ": " + reason(dir, at, err)
 		return f
 	}
 	err = probe.Close()
@@ -175,7 +175,7 @@ func findFolder(subject, dir string, enough int64, advice string) finding {
 	free, unknown := machine.FreeSpace(at)
 	if err = errors.Join(err, unknown); err != nil {
 		f.wrong, f.advice = true, advice
-		f.text += ": " + reason(at, err)
+		f.text += ": " + reason(dir, at, err)
 		return f
 	}
 	if !made {
@@ -188,16 +188,20 @@ func findFolder(subject, dir string, enough int64, advice string) finding {
 	return f
 }
 
-// reason says in short why a path is no folder for files.
-func reason(path string, err error) string {
+// reason says in short why at, which is dir or a folder above it, is no folder for files.
+func reason(dir, at string, err error) string {
+	text := "is no folder"
 	var p *fs.PathError
 	switch {
-	case err == nil:
-		return path + " is no folder"
 	case errors.As(err, &p):
-		return path + ": " + p.Err.Error()
+		text = p.Err.Error()
+	case err != nil:
+		text = err.Error()
 	}
-	return err.Error()
+	if at == dir {
+		return text
+	}
+	return at + ": " + text
 }
 
 func findHub(ctx context.Context, a *cli.App, ask bool) []finding {

@@ -88,7 +88,7 @@ func TestDoctorBad(t *testing.T) {
 	}{
 		"a file as folder": {
 			map[string]string{"HF_HOME": t.TempDir(), "HF_HUB_CACHE": file},
-			"bad   models     " + file + ": ",
+			"bad   models     " + file + ": is no folder",
 		},
 		"no address": {
 			map[string]string{"HF_ENDPOINT": "hub"}, "bad   hub        hub: HF_ENDPOINT: got",
