@@ -104,7 +104,7 @@ func expand(path string, getenv func(string) string) string {
 	return os.Expand(path, getenv)
 }
 
-// readToken returns HF_TOKEN, or the token that 'hf auth login' stored; home is "" if there is none.
+// readToken returns HF_TOKEN, or the token that 'hf auth login' stored in home, if there is one.
 func readToken(getenv func(string) string, home string) (string, error) {
 	token, from := getenv("HF_TOKEN"), "HF_TOKEN"
 	if token == "" {
