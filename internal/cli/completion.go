@@ -39,7 +39,7 @@ names, types of weights, the models of the hub's cache. The examples are for thi
 		Example: fmt.Sprintf(`  source <(%[1]s completion bash)
   %[1]s completion bash >>~/.bash_completion
   echo '[[ -r ~/.bash_completion ]] && . ~/.bash_completion' >>~/.bashrc
-  source <(%[1]s completion zsh)
+  autoload -U compinit; compinit; source <(%[1]s completion zsh)
   %[1]s completion zsh >"${fpath[1]}/_%[1]s"
   %[1]s completion fish | source
   %[1]s completion fish >~/.config/fish/completions/%[1]s.fish
