@@ -167,7 +167,7 @@ func (m merges) blocks(n int) ([]int, error) {
 			step = (2*r - 2*low) / float64(n-1)
 		}
 		for b := range out {
-			out[b] = int(low + step*float64(b))
+			out[b] = int(low + float64(step*float64(b))) // rounded twice, not fused
 		}
 	case len(m.list) == 1:
 		for b := range out {
