@@ -102,8 +102,11 @@ func findProcessor() []finding {
 		k.text += fmt.Sprintf(" (%v)", refused)
 		k.advice = "the operating system does not let programs use what the processor has: " +
 			"a newer kernel, or another setting of the virtual machine or sandbox, does"
+	case kernel.Implementation() == "go" && len(kernel.Implementations()) > 1:
+		k.advice = "answers are slow: unset KERNEL, which chose kernels without assembly"
 	case kernel.Implementation() == "go":
-		k.advice = "answers are slow: assembly needs AVX2, FMA and F16C (amd64) or NEON (arm64)"
+		k.advice = "answers are slow: assembly needs AVX2, FMA and F16C (amd64), or NEON with " +
+			"dot products (arm64)"
 	}
 	return []finding{
 		{subject: "version", text: fmt.Sprintf("restore %s, %s, %s/%s", version.Module(),

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/kernel"
 )
 
 // Ensure that the report of a machine where all is well names every subject, prints no secret and
@@ -71,6 +72,29 @@ func TestDoctor(t *testing.T) {
 	}
 	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
 		t.Errorf("got %v left in the folder, %v", left, err)
+	}
+}
+
+// Ensure that who chose slow kernels is not told that the processor lacks the others.
+func TestDoctorSlowKernels(t *testing.T) {
+	all := kernel.Implementations()
+	if len(all) == 1 {
+		t.Skip("this processor or build has no others")
+	}
+	defer func(before string) {
+		if err := kernel.SetImplementation(before); err != nil {
+			t.Error(err)
+		}
+	}(kernel.Implementation())
+	for name, want := range map[string]bool{"go": true, all[1]: false} {
+		if err := kernel.SetImplementation(name); err != nil {
+			t.Fatal(err)
+		}
+		r := with(context.Background(), map[string]string{"HF_HOME": t.TempDir()}, "", "doctor")
+		got := strings.Contains(r.Out, "slow: unset KERNEL")
+		if got != want || strings.Contains(r.Out, "assembly needs") {
+			t.Errorf("kernels %s: want advice to unset KERNEL %t, output:\n%s", name, want, r.Out)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ func NewVersion(a *App) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version, and which kernels are in use",
 		Long: "Print the version and which kernels are in use. " +
-			"KERNEL=go|avx2|avxvnni|avx512|amx in the environment chooses others.",
+			"KERNEL=go|avx2|avxvnni|avx512|amx (arm64: go|neon) in the environment chooses others.",
 		Args: NoArgs,
 		RunE: func(*cobra.Command, []string) error { return writeVersion(a) },
 	}
