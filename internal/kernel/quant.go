@@ -173,7 +173,7 @@ func quantizeBlockGo(q []uint8, v []float32, f Format) (scale float32) {
 		}
 	} else {
 		for i, x := range v {
-			q[i] = uint8(min(15, int32(x*inverse+8.5)))
+			q[i] = uint8(min(15, int32(float32(x*inverse)+8.5))) // not fused
 		}
 	}
 	return d

@@ -158,6 +158,27 @@ func TestToHalf(t *testing.T) {
 	}
 }
 
+// Ensure that Q4 rounds w/d before it adds 8.5, on every processor: with one rounding for both, as
+// compilers for arm64 would have it, these values are one less.
+func TestQuantizeRoundsTwice(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		for _, c := range []struct {
+			most, v uint32 // bits of float32
+			want    uint8
+		}{
+			{0xbf95ac74, 0x3e6082a9, 10}, {0x400cf577, 0xbf76ad8e, 12}, {0x3ec8bcc7, 0xbd968d92, 10},
+		} {
+			var block [quantBlock]float32
+			block[0], block[1] = math.Float32frombits(c.most), math.Float32frombits(c.v)
+			q, scales := make([]uint8, quantBlock), make([]float32, 1)
+			quantizeWeights(q, scales, block[:], Q4)
+			if q[1] != c.want {
+				t.Errorf("%v in a block of %v: got %d, want %d", block[1], block[0], q[1], c.want)
+			}
+		}
+	})
+}
+
 // TestQuantizeWeights: every implementation gives the reference's bytes and scales.
 func TestQuantizeWeights(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
