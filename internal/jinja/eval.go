@@ -631,10 +631,16 @@ func (in *interp) binary(op string, x, y value, line int) value {
 		return xf * yf
 	case "/":
 		return xf / yf
-	case "//":
-		return math.Floor(xf / yf)
-	case "%":
-		return xf - yf*math.Floor(xf/yf)
+	case "//", "%":
+		rest := math.Mod(xf, yf)
+		whole := math.Round((xf - rest) / yf)
+		if rest != 0 && (rest < 0) != (yf < 0) { // round to minus infinity
+			whole, rest = whole-1, rest+yf
+		}
+		if op == "//" {
+			return math.Copysign(whole, xf/yf)
+		}
+		return math.Copysign(rest, yf)
 	}
 	return math.Pow(xf, yf)
 }

@@ -76,6 +76,7 @@ func TestFilters(t *testing.T) {
 		`{% for x in [1,2] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                      `1`,
 		`{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                   `2`,
 		`{{ 'nan'|float }} {{ 'inf'|float }} {{ '0x10'|float }} {{ ''|float }} {{ none|float }}`:                                       `nan inf 0.0 0.0 0.0`,
+		`{{ 1 % 0.1 }} {{ 1 // 0.1 }} {{ 100 % 1.1 }} {{ -5.0 // -6.5 }} {{ 6.0 % -3 }}`:                                               `0.09999999999999995 9.0 0.999999999999992 0.0 -0.0`,
 	} {
 		tmpl, err := Parse(text)
 		if err != nil {
