@@ -1,10 +1,10 @@
-// Ownbench defines its own benchmark: questions from a file of JSON lines, and a rule that scores
-// answers.
+// Ownbench defines its own benchmark: questions in a file of JSON lines, and a rule for answers.
 //
 //	go run ./ownbench questions.jsonl
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,14 +25,11 @@ func plates(file string) *eval.Benchmark {
 		data, err := os.ReadFile(file)
 		for id, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 			var x struct{ Image, Question, Answer string }
-			if err == nil {
-				err = json.Unmarshal([]byte(line), &x)
-			}
+			err = cmp.Or(err, json.Unmarshal([]byte(line), &x))
 			path := filepath.Join(filepath.Dir(file), x.Image)
 			open := func() (io.ReadCloser, error) { return os.Open(path) }
-			image := eval.Image{Name: x.Image, At: fmt.Sprintf("%s:%d", file, id+1), Open: open}
-			q := &eval.Question{ID: id, Key: int64(id), Text: x.Question, Doc: x.Answer,
-				Images: []eval.Image{image}}
+			q := &eval.Question{ID: id, Key: int64(id), Text: x.Question, Images: []eval.Image{{
+				Name: x.Image, At: fmt.Sprintf("%s:%d", file, id+1), Open: open}}, Doc: x.Answer}
 			if !yield(q, err) || err != nil {
 				return
 			}
@@ -56,5 +53,8 @@ func main() {
 	defer model.Close()
 	local := &eval.Service{Model: model, Reduction: &restore.Reduction{Base: "holov", NVis: 64}}
 	result, _, err := eval.Run(context.Background(), plates(os.Args[1]), local, eval.RunOptions{})
-	fmt.Println(result, err)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(result.Metrics)
 }
