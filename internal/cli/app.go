@@ -89,7 +89,7 @@ func Execute(ctx context.Context, a *App, args []string) int {
 // attempt runs the command line.
 func attempt(ctx context.Context, a *App, args []string) (*cobra.Command, error) {
 	root := NewRoot(a)
-	root.AddCommand(newMan(a)) // for who makes packages: no help lists it, no shell completes it
+	root.AddCommand(newMan()) // for who makes packages: no help lists it, no shell completes it
 	root.SetArgs(joinBools(root, args))
 	if len(args) > 0 && strings.HasPrefix(args[0], "__complete") {
 		completeValues(a, root)

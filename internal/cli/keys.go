@@ -12,14 +12,12 @@ import (
 // KeyFlags are the keys of a server: all that it accepts, or the first, which a client sends.
 type KeyFlags struct {
 	given []string
-	flag  *pflag.Flag
 }
 
 // Add declares --api-key, the same for servers and clients, so that its variable suits both.
 func (k *KeyFlags) Add(fs *pflag.FlagSet, usage string) {
 	fs.StringSliceVar(&k.given, "api-key", nil, usage+"; @FILE is a file with one key per line, "+
 		"# begins a comment; `keys` are separated by commas; none is no key")
-	k.flag = fs.Lookup("api-key")
 }
 
 // None reports whether no key is wanted, and not just none given.

@@ -14,7 +14,7 @@ import (
 )
 
 // newMan returns the hidden command that writes the manual pages which releases contain.
-func newMan(a *App) *cobra.Command {
+func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Short:  "Write a manual page for every command",

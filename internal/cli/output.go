@@ -423,12 +423,10 @@ func (f *failWriter) Write(p []byte) (int, error) {
 // result.
 type stdout struct {
 	failWriter
-	written bool
-	cancel  context.CancelCauseFunc
+	cancel context.CancelCauseFunc
 }
 
 func (s *stdout) Write(p []byte) (int, error) {
-	s.written = true
 	n, err := s.failWriter.Write(p)
 	if err != nil {
 		s.cancel(err)

@@ -167,7 +167,6 @@ type Report struct {
 	// questions; the choice stays
 	ChosenBefore    int
 	GeneratedTokens int
-	Options         reduce.Resolved // of the first picture
 	// from the request's arrival until it starts, without preparation
 	Queue time.Duration
 	// fetching and decoding pictures, and their pixel values
@@ -239,9 +238,6 @@ func (r *Report) add(p *picture) {
 	}
 	if p.readNow() {
 		r.Select, r.Merge = r.Select+p.inside.SelectTime, r.Merge+p.inside.MergeTime
-	}
-	if len(r.Images) == 0 {
-		r.Options = i.Options
 	}
 	r.Prepare += p.spent.prepare
 	r.Encode += p.spent.encode

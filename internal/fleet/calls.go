@@ -140,7 +140,7 @@ func (c *Client) Detokenize(ids []int32) string {
 // Count implements restore.Service.
 func (c *Client) Count(ctx context.Context, r *restore.Request) (*restore.Answer, error) {
 	q := &request{ID: c.id + "." + newID(), Ask: r}
-	j := &job{c: c, id: q.ID} // takes a place in the queue
+	j := &job{id: q.ID} // takes a place in the queue
 	c.begin(j)
 	defer c.end(j)
 	err := c.full()

@@ -216,9 +216,8 @@ func (e *MixedError) Error() string {
 
 // uniform refuses a model whose workers have different fingerprints.
 func (c *Client) uniform() error {
-	list, _ := c.members.of(c.model.Key)
 	var all []string
-	for _, w := range list {
+	for _, w := range c.Workers() {
 		if !slices.Contains(all, w.Fingerprint) {
 			all = append(all, w.Fingerprint)
 		}
@@ -236,10 +235,7 @@ func (c *Client) Info() *restore.Info { return &c.model.Info }
 func (c *Client) Key() string { return c.model.Key }
 
 // Workers returns the live workers that hold the model.
-func (c *Client) Workers() []Member {
-	list, _ := c.members.of(c.model.Key)
-	return list
-}
+func (c *Client) Workers() []Member { return c.members.of(c.model.Key) }
 
 // nobody returns the error that no worker is live.
 func (c *Client) nobody() error {
@@ -266,7 +262,6 @@ func Named(ctx context.Context, name string) context.Context {
 
 // job is a request that waits for its result.
 type job struct {
-	c       *Client
 	id      string
 	ctx     context.Context
 	start   time.Time     // when the request arrived
@@ -300,7 +295,6 @@ func (c *Client) Submit(ctx context.Context, r *restore.Request) (restore.Job, e
 		name = newID()
 	}
 	j := &job{
-		c:      c,
 		id:     c.id + "." + name,
 		ctx:    ctx,
 		start:  r.Arrived,

@@ -874,7 +874,7 @@ func TestPieces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := &Client{Conn: &Conn{}, jobs: map[string]*job{}, tail: map[string]*job{}}
-			j := &job{c: k, id: "c.x", ctx: t.Context(), named: true, stream: true,
+			j := &job{id: "c.x", ctx: t.Context(), named: true, stream: true,
 				change: make(chan struct{}), over: make(chan struct{})}
 			k.tail[j.id] = j // none is to be taken out of a queue
 			text := ""
@@ -956,9 +956,8 @@ func TestServerAgain(t *testing.T) {
 	}
 	begun := time.Now()
 	if !fleettest.Eventually(func() bool {
-		list, _ := k.members.of("m1")
 		fresh := 0
-		for _, w := range list {
+		for _, w := range k.members.of("m1") {
 			if w.Said.After(begun) {
 				fresh++
 			}

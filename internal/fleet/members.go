@@ -129,17 +129,9 @@ func (m *Members) List() []Member {
 	})
 }
 
-// Of returns the workers of a model, and a channel that is closed when they change.
-func (m *Members) of(key string) (list []Member, changed <-chan struct{}) {
-	all := m.List()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, w := range all {
-		if w.Key == key && !w.Draining {
-			list = append(list, w)
-		}
-	}
-	return list, m.changed
+// of returns the workers that take requests of a model.
+func (m *Members) of(key string) []Member {
+	return slices.DeleteFunc(m.List(), func(w Member) bool { return w.Key != key || w.Draining })
 }
 
 // heartbeat is the key of a worker's heartbeats. Workers that take requests of a model have keys

@@ -56,9 +56,6 @@ type Files struct {
 	Getenv func(string) string
 }
 
-// Paths returns the files and folders that were named.
-func (f Files) Paths() []string { return []string{f.Model, f.Projector} }
-
 // Open opens the model at path, which needs no other files.
 func Open(path string) (checkpoint.Bundle, error) { return Files{Model: path}.Open() }
 

@@ -43,9 +43,7 @@ const languageBytes = 96
 func (a *account) language(machines []machine, chars *decoder, first []rune) (*language, error) {
 	l := &language{classes: len(first), chars: chars}
 	b := &product{machines: machines, ids: map[string]int32{}}
-	if _, err := b.state(a, make([]int32, len(machines))); err != nil {
-		return nil, err
-	}
+	b.state(make([]int32, len(machines)))
 	to := make([]int32, len(machines))
 	for at := 0; at < len(b.states); at++ {
 		from := b.states[at]
@@ -58,7 +56,7 @@ func (a *account) language(machines []machine, chars *decoder, first []rune) (*l
 		}
 		l.ends = append(l.ends, ends)
 		for _, c := range first {
-			next, err := b.step(a, from, to, c)
+			next, err := b.step(from, to, c)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +76,7 @@ type product struct {
 	states   [][]int32
 }
 
-func (b *product) state(a *account, of []int32) (int32, error) {
+func (b *product) state(of []int32) int32 {
 	key := make([]byte, 0, 4*len(of))
 	for _, s := range of {
 		key = binary.LittleEndian.AppendUint32(key, uint32(s))
@@ -89,18 +87,18 @@ func (b *product) state(a *account, of []int32) (int32, error) {
 		b.ids[string(key)] = id
 		b.states = append(b.states, slices.Clone(of))
 	}
-	return id, nil
+	return id
 }
 
 // step returns the state after c; to is scratch memory.
-func (b *product) step(a *account, from, to []int32, c rune) (int32, error) {
+func (b *product) step(from, to []int32, c rune) (int32, error) {
 	for i, m := range b.machines {
 		var err error
 		if to[i], err = m.step(from[i], c); err != nil || to[i] < 0 {
 			return -1, err
 		}
 	}
-	return b.state(a, to)
+	return b.state(to), nil
 }
 
 // trim measures how far each state is from the end of a text, and removes the ways to states

@@ -19,9 +19,8 @@ import (
 
 // Snapshot is the cached part of one commit of a repository.
 type Snapshot struct {
-	Name   Name
-	Commit string
-	Dir    string // absolute path of the snapshot
+	Name Name
+	Dir  string // absolute path of the snapshot
 	// Model is the path to open the model: Dir, or the first part of a GGUF file.
 	Model string
 	// Projector is the mmproj next to a GGUF file; empty if there is none.
@@ -55,7 +54,7 @@ func (c *Client) find(n Name) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Name: n, Commit: commit, Dir: c.snapshot(n, commit)}
+	s := &Snapshot{Name: n, Dir: c.snapshot(n, commit)}
 	list, err := localFiles(s.Dir)
 	if err != nil {
 		return nil, err

@@ -175,7 +175,7 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 			furthest, t.Failed = f.have, 0
 		}
 		if err != nil {
-			if err := p.retry(ctx, w, f, &t, err); err != nil {
+			if err := p.retry(ctx, w, &t, err); err != nil {
 				return err
 			}
 		}
@@ -190,7 +190,7 @@ func (p *puller) content(ctx context.Context, w *wantedFile, path string) (err e
 // retry waits for the next attempt after err, and gets a new address if the old one may have
 // expired.
 func (p *puller) retry(
-	ctx context.Context, w *wantedFile, f *partial, t *web.Tries, err error,
+	ctx context.Context, w *wantedFile, t *web.Tries, err error,
 ) error {
 	var wrong *contentError
 	if errors.As(err, &wrong) {

@@ -83,7 +83,7 @@ func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, erro
 		return nil, err
 	}
 	p := &puller{client: c, name: n, commit: i.commit, PullOptions: o}
-	p.out.Snapshot = Snapshot{Name: n, Commit: i.commit, Dir: c.snapshot(n, i.commit)}
+	p.out.Snapshot = Snapshot{Name: n, Dir: c.snapshot(n, i.commit)}
 	p.out.point(ch)
 	if ch.index != "" && len(o.Include) == 0 {
 		if err := p.fetch(ctx, []string{ch.index}); err != nil {

@@ -123,9 +123,6 @@ func newSettings(what string, data []byte) (*Settings, error) {
 	return r, nil
 }
 
-// Class returns the class in transformers.
-func (r *Settings) Class() string { return r.class }
-
 // Fail records a problem with key.
 func (r *Settings) Fail(key, format string, args ...any) {
 	if r.err == nil {
@@ -250,8 +247,8 @@ func (r *Settings) is(key string, s size, limit int, names ...string) bool {
 	return true
 }
 
-func (r *Settings) filter(def Filter) Filter {
-	return Filter(r.Int("resample", int(def), int(Nearest), int(Hamming)))
+func (r *Settings) filter() Filter {
+	return Filter(r.Int("resample", int(Bicubic), int(Nearest), int(Hamming)))
 }
 
 // normalisation reads the rescaling and normalising steps. mean and std are the defaults.
@@ -276,7 +273,7 @@ func (r *Settings) clip() *CLIP {
 	c := &CLIP{
 		doResize: r.Bool("do_resize", true),
 		doCrop:   r.Bool("do_center_crop", true),
-		filter:   r.filter(Bicubic),
+		filter:   r.filter(),
 		norm:     r.normalisation(CLIPMean, CLIPStd),
 		name:     "CLIPImageProcessor",
 	}
@@ -310,7 +307,7 @@ func (r *Settings) clip() *CLIP {
 func NewSigLIP(r *Settings) Processor {
 	half := [3]float64{0.5, 0.5, 0.5}
 	c := &CLIP{
-		doResize: r.Bool("do_resize", true), filter: r.filter(Bicubic),
+		doResize: r.Bool("do_resize", true), filter: r.filter(),
 		norm: r.normalisation(half, half), name: "SiglipImageProcessor",
 	}
 	s := r.size("size", "square", size{"height": 224, "width": 224})

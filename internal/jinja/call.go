@@ -87,7 +87,7 @@ func (p *params) must(name string) value {
 	return v
 }
 
-func (p *params) bool(name string, unset bool) bool { return truth(p.value(name, unset)) }
+func (p *params) bool(name string) bool { return truth(p.value(name, false)) }
 
 // whole returns an integer. Those that are too large to count anything are cut to ±2⁴⁰.
 func (p *params) whole(name string, unset int64) int64 {
@@ -199,7 +199,7 @@ func globals() map[string]value {
 		"joiner": func(in *interp, a args) value {
 			sep := in.params("joiner", a).str("sep", ", ")
 			first := true
-			return &builtin{"joiner", func(*interp, args) value {
+			return &builtin{func(*interp, args) value {
 				if first {
 					first = false
 					return Text{}
@@ -214,13 +214,13 @@ func globals() map[string]value {
 			at := 0
 			d := newDict()
 			set := func() { d.set(plain("current"), a.pos[at]) }
-			d.set(plain("next"), &builtin{"next", func(*interp, args) value {
+			d.set(plain("next"), &builtin{func(*interp, args) value {
 				v := a.pos[at]
 				at = (at + 1) % len(a.pos)
 				set()
 				return v
 			}})
-			d.set(plain("reset"), &builtin{"reset", func(*interp, args) value {
+			d.set(plain("reset"), &builtin{func(*interp, args) value {
 				at = 0
 				set()
 				return nil
@@ -231,7 +231,7 @@ func globals() map[string]value {
 	}
 	m := make(map[string]value, len(fs))
 	for name, f := range fs {
-		m[name] = &builtin{name, f}
+		m[name] = &builtin{f}
 	}
 	return m
 }
@@ -286,14 +286,14 @@ func (in *interp) member(x value, name string, line int) (v value, ok bool) {
 	switch x := x.(type) {
 	case Text:
 		if f := stringMethods[name]; f != nil {
-			return &builtin{name, func(in *interp, a args) value {
+			return &builtin{func(in *interp, a args) value {
 				in.checkText(len(x.s), a.line)
 				return f(in, x, in.params(name, a))
 			}}, true
 		}
 	case *Dict:
 		if f := dictMethods[name]; f != nil {
-			return &builtin{name, func(in *interp, a args) value {
+			return &builtin{func(in *interp, a args) value {
 				in.charge(len(x.keys), a.line)
 				return f(in, x, in.params(name, a))
 			}}, true
@@ -309,7 +309,7 @@ func (in *interp) member(x value, name string, line int) (v value, ok bool) {
 				in.failf(line, "%s: a template cannot change a list", name)
 			}
 		case "index", "count":
-			return &builtin{name, func(in *interp, a args) value {
+			return &builtin{func(in *interp, a args) value {
 				want := in.params(name, a).must("value")
 				n := int64(0)
 				for i, item := range in.items(x, a.line) {
@@ -370,14 +370,14 @@ func (in *interp) loopMember(l *loop, name string) (value, bool) {
 		}
 		return l.items[i+1], true
 	case "cycle":
-		return &builtin{name, func(in *interp, a args) value {
+		return &builtin{func(in *interp, a args) value {
 			if len(a.pos) == 0 {
 				in.failf(a.line, "cycle: no items given")
 			}
 			return a.pos[l.at%len(a.pos)]
 		}}, true
 	case "changed":
-		return &builtin{name, func(in *interp, a args) value {
+		return &builtin{func(in *interp, a args) value {
 			same := l.called && in.equal(&List{items: l.changed}, &List{items: a.pos}, a.line)
 			l.called, l.changed = true, a.pos
 			return !same
@@ -559,7 +559,7 @@ func init() {
 			return in.join(items, s, p.a.line)
 		},
 		"splitlines": func(in *interp, s Text, p *params) value {
-			keep := p.bool("keepends", false)
+			keep := p.bool("keepends")
 			p.done()
 			return in.strings(s.lines(keep), p.a.line)
 		},

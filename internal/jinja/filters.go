@@ -143,7 +143,7 @@ func init() {
 		"selectattr": choose(true, true), "rejectattr": choose(false, true),
 		"map": mapFilter,
 		"sort": func(in *interp, x value, p *params) value {
-			descending, fold := p.bool("reverse", false), !p.bool("case_sensitive", false)
+			descending, fold := p.bool("reverse"), !p.bool("case_sensitive")
 			attribute, _ := p.next("attribute")
 			p.done()
 			items := slices.Clone(in.items(x, p.a.line))
@@ -197,7 +197,7 @@ func init() {
 			return sum
 		},
 		"unique": func(in *interp, x value, p *params) value {
-			fold := !p.bool("case_sensitive", false)
+			fold := !p.bool("case_sensitive")
 			attribute, _ := p.next("attribute")
 			p.done()
 			out, seen := &List{kind: isGenerator}, &List{}
@@ -218,7 +218,7 @@ func extreme(
 	before func(in *interp, x, y value, line int) bool,
 ) func(*interp, value, *params) value {
 	return func(in *interp, x value, p *params) value {
-		fold := !p.bool("case_sensitive", false)
+		fold := !p.bool("case_sensitive")
 		attribute, _ := p.next("attribute")
 		p.done()
 		var best, bestKey value = undefined{"no item, the list is empty"}, nil
@@ -281,7 +281,7 @@ func lengthFilter(in *interp, x value, p *params) value {
 
 func defaultFilter(in *interp, x value, p *params) value {
 	unset := p.value("default_value", Text{})
-	falsy := p.bool("boolean", false)
+	falsy := p.bool("boolean")
 	p.done()
 	if _, ok := x.(undefined); ok || falsy && !truth(x) {
 		return unset
@@ -291,7 +291,7 @@ func defaultFilter(in *interp, x value, p *params) value {
 
 func indentFilter(in *interp, s Text, p *params) value {
 	width := p.value("width", int64(4))
-	first, blank := p.bool("first", false), p.bool("blank", false)
+	first, blank := p.bool("first"), p.bool("blank")
 	p.done()
 	pad, ok := width.(Text)
 	if !ok {
@@ -415,9 +415,9 @@ func (in *interp) sortBy(order []int, key func(i int) value, line int) {
 }
 
 func dictsortFilter(in *interp, x value, p *params) value {
-	fold := !p.bool("case_sensitive", false)
+	fold := !p.bool("case_sensitive")
 	by := p.str("by", "key").s
-	descending := p.bool("reverse", false)
+	descending := p.bool("reverse")
 	p.done()
 	d, ok := x.(*Dict)
 	if !ok || by != "key" && by != "value" {
@@ -463,14 +463,14 @@ func toInt(x, unset value, base int) value {
 
 func tojsonFilter(in *interp, x value, p *params) value {
 	// in the order of the reference's parameters
-	ascii := p.bool("ensure_ascii", false)
+	ascii := p.bool("ensure_ascii")
 	indent, _ := p.next("indent")
 	separators, _ := p.next("separators")
 	w := jsonWriter{
 		in:       in,
 		item:     ", ",
 		colon:    ": ",
-		sortKeys: p.bool("sort_keys", false),
+		sortKeys: p.bool("sort_keys"),
 		line:     p.a.line,
 	}
 	p.done()

@@ -52,8 +52,7 @@ type macro struct {
 
 // builtin is a built-in function or method.
 type builtin struct {
-	name string
-	f    func(in *interp, a args) value
+	f func(in *interp, a args) value
 }
 
 func newDict() *Dict { return &Dict{index: map[any]int{}} }

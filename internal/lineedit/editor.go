@@ -24,7 +24,6 @@ type Editor struct {
 
 	tty    *os.File
 	before *term.State // of the terminal
-	out    io.Writer
 	keys   keys
 	reads  chan received // of the only read that may be running
 	runs   bool          // one is
@@ -62,7 +61,7 @@ func New(tty *os.File, out io.Writer) (*Editor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Editor{tty: tty, before: before, out: out, reads: make(chan received, 1)}
+	e := &Editor{tty: tty, before: before, reads: make(chan received, 1)}
 	e.display = display{out: out, size: func() (columns, rows int) {
 		columns, rows, _ = term.GetSize(int(tty.Fd())) // zeros if not known
 		return columns, rows

@@ -69,7 +69,7 @@ paper has no table of RESTORE over FitPrune.`,
 		return sum
 	},
 	inside: &insideMethod{
-		after: 1, within: true, recipe: true, drops: true, looks: fitLooks, score: scoreFit,
+		after: 1, within: true, drops: true, looks: fitLooks, score: scoreFit,
 		plan:  planFit,
 		share: func(n int, share float64) int { return int(math.RoundToEven(float64(n) * share)) },
 	},

@@ -30,7 +30,6 @@ type insideMethod struct {
 	first      int  // lowest layer of a stage
 	blind      bool // no criterion: a stage keeps nothing
 	sequential bool // the released code renumbers positions without gaps
-	recipe     bool // a budget needs a recipe
 	drops      bool // the plain method says which rows to drop, not which to keep
 
 	share func(n int, share float64) int // number of rows for a share of n

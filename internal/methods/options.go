@@ -262,12 +262,6 @@ func (o *Options) gamma() float64 {
 // PerAxis reports whether merged rows have a separate median or mean on each axis of positions.
 func (o *Options) PerAxis() bool { return strings.HasPrefix(o.MergePosition, "axes-") }
 
-// InsideEncoder reports whether the method acts inside the encoder, on all patches.
-func (o *Options) InsideEncoder() bool {
-	m, err := lookup(o.Base)
-	return err == nil && m.encoder != nil
-}
-
 // Inside reports whether rows are reduced inside the decoder; NVis is then a mean over layers.
 func (o *Options) Inside() bool {
 	m, err := lookup(o.Base)

@@ -54,14 +54,6 @@ func (v *Values) Null(key string) bool {
 	return ok && !v.Has(key)
 }
 
-// Raw returns the value of key, nil if absent or null.
-func (v *Values) Raw(key string) json.RawMessage {
-	if !v.Has(key) {
-		return nil
-	}
-	return v.fields[key]
-}
-
 // Object returns the object under key. If it is missing, this is a problem if required (a default
 // would silently describe another model), and otherwise the object is empty.
 func (v *Values) Object(key string, required bool) *Values {

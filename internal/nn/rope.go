@@ -17,7 +17,6 @@ func At(p float64) Pos { return Pos{p, p, p} }
 // half-split rotation, as LLaMA checkpoints in the Hugging Face layout need.
 type RoPE struct {
 	HeadDim int
-	Base    float64
 	inv     []float64 // [HeadDim/2]
 	axis    []uint8   // [HeadDim/2] axis of Pos that pair j follows
 }
@@ -26,7 +25,7 @@ type RoPE struct {
 // follow each axis in turn (M-RoPE); nil means one axis.
 func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 	r := &RoPE{
-		HeadDim: headDim, Base: base, inv: make([]float64, headDim/2),
+		HeadDim: headDim, inv: make([]float64, headDim/2),
 		axis: make([]uint8, headDim/2),
 	}
 	for j := range r.inv {

@@ -15,7 +15,6 @@ import (
 
 // measured are the pictures of a source for a measurement.
 type measured struct {
-	name      string // of the benchmark
 	questions []*eval.Question
 	of        []any // the inputs of the figures
 }
@@ -23,7 +22,7 @@ type measured struct {
 // picturesOf returns the first n different pictures of a benchmark, each with its first question,
 // or the reason why there are none. A limit of the source limits the questions.
 func (d *draft) picturesOf(name string, n int) (*measured, string) {
-	m := &measured{name: name}
+	m := &measured{}
 	if d.src.published {
 		m.questions = make([]*eval.Question, min(n, published[name].pictures))
 		return m, ""

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 )
 
 // maxNesting is how deep Sequence components may nest, maxMembers how many components one has.
@@ -58,13 +59,12 @@ func (c *component) errorf(format string, args ...any) error {
 
 func (c *component) unknown() error { return c.errorf("not a supported type") }
 
-// char reads a field that must hold exactly one character.
-func (c *component) char(name, s string) (rune, error) {
-	r := []rune(s)
-	if len(r) != 1 {
-		return 0, c.errorf("%s is %q, want one character", name, s)
+// char refuses a field that does not hold exactly one character.
+func (c *component) char(name, s string) error {
+	if utf8.RuneCountInString(s) != 1 {
+		return c.errorf("%s is %q, want one character", name, s)
 	}
-	return r[0], nil
+	return nil
 }
 
 // readSequence reads the member components under key of a Sequence.

@@ -68,10 +68,9 @@ func appendDecoder(c *component, dst decoder) (decoder, error) {
 		if f.Start < 0 || f.Stop < 0 {
 			return nil, c.errorf("start %d and stop %d, want at least 0", f.Start, f.Stop)
 		}
-		_, err := c.char("content", f.Content)
 		return append(dst, decodeStep{
 			kind: decodeStrip, content: f.Content, start: f.Start, stop: f.Stop,
-		}), err
+		}), c.char("content", f.Content)
 	case "ByteLevel":
 		return append(dst, decodeStep{kind: decodeByteLevel}), nil
 	case "Metaspace":

@@ -160,8 +160,8 @@ func appendPreTokenizer(c *component, dst []preTokenizer) ([]preTokenizer, error
 		if err := c.decode(&f); err != nil {
 			return nil, err
 		}
-		_, err := c.char("delimiter", f.Delimiter)
-		return append(dst, splitter(literal(f.Delimiter), false, removed)), err
+		return append(dst, splitter(literal(f.Delimiter), false, removed)),
+			c.char("delimiter", f.Delimiter)
 	case "FixedLength":
 		f := struct{ Length int }{5}
 		if err := c.decode(&f); err != nil {
@@ -260,7 +260,7 @@ func readMetaspace(c *component) (metaspace, error) {
 		return metaspace{}, err
 	}
 	m := metaspace{replacement: f.Replacement, split: f.Split == nil || *f.Split}
-	if _, err := c.char("replacement", f.Replacement); err != nil {
+	if err := c.char("replacement", f.Replacement); err != nil {
 		return m, err
 	}
 	if f.PrependScheme != nil {

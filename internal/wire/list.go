@@ -53,7 +53,7 @@ func (l *List) Items() iter.Seq[Item] {
 		s := l.o.body.scanner(l.raw)
 		s.space()
 		i := 0
-		s.members(0, ']', func() bool {
+		s.members(']', func() bool {
 			item := Item{list: l, i: i, raw: s.next()}
 			i++
 			return yield(item)

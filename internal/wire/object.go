@@ -87,7 +87,7 @@ func (o *Object) fill(data json.RawMessage) {
 	s := o.body.scanner(data)
 	s.space()
 	members := 0
-	s.members(0, '}', func() bool {
+	s.members('}', func() bool {
 		if members++; members > maxFields {
 			o.fail("invalid_value", o.path, "got more than %d fields, want at most that", maxFields)
 			return false

@@ -85,7 +85,7 @@ func (s *scanner) value(depth int) bool {
 	case depth > maxDepth:
 		return s.fail("nested more than %d deep", maxDepth)
 	case c == '{':
-		return s.members(depth, '}', func() bool {
+		return s.members('}', func() bool {
 			if s.space() != '"' {
 				return s.wrong("a name in quotes")
 			}
@@ -99,7 +99,7 @@ func (s *scanner) value(depth int) bool {
 			return s.value(depth + 1)
 		})
 	case c == '[':
-		return s.members(depth, ']', func() bool { return s.value(depth + 1) })
+		return s.members(']', func() bool { return s.value(depth + 1) })
 	case c == '"':
 		return s.text()
 	case c == '-' || c >= '0' && c <= '9':
@@ -120,7 +120,7 @@ func (s *scanner) value(depth int) bool {
 }
 
 // members moves past a list or an object; one reads each member.
-func (s *scanner) members(depth int, end byte, one func() bool) bool {
+func (s *scanner) members(end byte, one func() bool) bool {
 	s.at++
 	if s.space() == end {
 		s.at++
