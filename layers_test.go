@@ -90,7 +90,8 @@ eval/bench: eval internal/dataset internal/pytext internal/files internal/scene 
 internal/cli: . internal/bytesize internal/checkpoint internal/files
     internal/fleet internal/fleet/natsserver internal/formats internal/hub internal/imageproc
     internal/kernel internal/spell internal/version internal/wrap reduce
-internal/cli/clitest: internal/builtin internal/checkpoint internal/fleet/natsserver internal/scene internal/tensor
+internal/cli/clitest: internal/builtin internal/checkpoint internal/scene internal/tensor
+internal/cli/programtest: internal/cli internal/cli/clitest internal/fleet/natsserver
 cmd/restore: . internal/address internal/api internal/batch internal/builtin internal/bytesize
     internal/calibrate internal/checkpoint/hf internal/cli internal/client internal/files internal/fleet internal/hub
     internal/imageproc internal/jobs internal/kernel internal/lineedit internal/machine internal/media
@@ -147,7 +148,7 @@ var forTests = []string{
 	"internal/model/families", "internal/hub/hubtest",
 	"internal/fleet/natsserver", "internal/fleet/fleettest", "internal/smalldisk",
 	"internal/racetest", "internal/seam", "internal/engine", "internal/methods",
-	"internal/cli/clitest", "reduce", root}
+	"internal/cli/clitest", "internal/cli/programtest", "reduce", root}
 
 // imports maps every package of this module to the module's packages that it imports, each with the
 // file that imports it.

@@ -2,10 +2,8 @@ package main
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
@@ -15,10 +13,7 @@ func TestFailures(t *testing.T) {
 	picture, empty := clitest.Drawn(t, 7), t.TempDir()
 	text, out := clitest.Written(t, "text.png", "this is no picture\n"), filepath.Join(empty, "x")
 	strings_ := clitest.Written(t, "strings.json", `["a"] trailing`)
-	for name, c := range map[string]struct {
-		args []string
-		want []string
-	}{
+	tested.RefusesFiles(t, empty, map[string]struct{ Args, Want []string }{
 		"missing features":     {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", "no.safetensors", "--out", out}, []string{"no.safetensors", "no such file"}},
 		"features of a png":    {[]string{"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", out}, []string{"scene.png"}},
 		"trace of a png":       {[]string{"trace", "--in", picture, "--out", out}, []string{"scene.png"}},
@@ -28,34 +23,21 @@ func TestFailures(t *testing.T) {
 		"messages of a png":    {[]string{"inspect", "chat", "--template", text, "--in", picture}, []string{"scene.png", "JSON"}},
 		"two JSON values":      {[]string{"inspect", "chat", "--template", text, "--in", strings_}, []string{"strings.json"}},
 		"data folder is empty": {[]string{"eval", "scenes", "--data", empty}, []string{"questions.json"}},
-	} {
-		r := with(t.Context(), map[string]string{"HF_HOME": empty}, "", c.args...)
-		line, rest, _ := strings.Cut(r.Err, "\n")
-		ok := r.Code == cli.ExitFailure && r.Out == "" && rest == "" &&
-			strings.HasPrefix(line, "restore-lab: ")
-		for _, w := range c.want {
-			ok = ok && strings.Contains(line, w)
-		}
-		if !ok {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit 1 and a line with %q", name,
-				r.Code, r.Out, r.Err, c.want)
-		}
-	}
+	})
 }
 
 // Ensure that every error in a command line gives exit code 2, one line with the reason, and a hint
 // at the help.
 func TestUsageErrors(t *testing.T) {
-	for name, c := range map[string]struct {
-		args []string
-		want string // part of the first line
+	tested.RefusesUsage(t, map[string]struct {
+		Args []string
+		Want string
 	}{
 		"unknown command":         {[]string{"rum"}, `unknown command, got "rum", want eval|`},
 		"unknown with flags":      {[]string{"atention", "--image", "x"}, `unknown command, got "atention", want eval|`},
 		"unknown below":           {[]string{"bench", "kernals", "--m", "1"}, `unknown command, got "kernals", want kernels|methods|sequences|pages, did you mean kernels?`},
 		"unknown subcommand":      {[]string{"inspect", "token"}, `want tokens|chat|image`},
 		"no subcommand":           {[]string{"eval"}, "eval: no command given"},
-		"seed without drawing":    {[]string{"trace", "-p", "?", "--out", "x", "--base", "grid", "--n-vis", "4", "--seed", "3"}, "--seed: has no use without --base random"},
 		"schedule without base":   {[]string{"trace", "-p", "?", "--out", "x", "--schedule", "2:64"}, "--schedule: got 2:64, which has no effect without a base"},
 		"seed of nothing":         {[]string{"trace", "-p", "?", "--out", "x", "--base", "grid", "--n-vis", "4", "--seed", "3"}, "--seed: has no use without --base random, got 3"},
 		"attention of all":        {[]string{"attention", "--image", "x", "-p", "?", "--base", "none"}, "--base: got none, want a method to compare with all tokens, holov|"},
@@ -71,15 +53,5 @@ func TestUsageErrors(t *testing.T) {
 		"tokens without file":     {[]string{"inspect", "tokens"}, "inspect tokens: --tokenizer is missing"},
 		"eval of nothing":         {[]string{"eval", "scenes", "--n", "0"}, "--n: out of range, got 0"},
 		"eval of negative budget": {[]string{"eval", "scenes", "--n-vis", "-3"}, "--n-vis: got -3, want at least 1"},
-	} {
-		r := commandLine(c.args...)
-		lines := strings.Split(strings.TrimSuffix(r.Err, "\n"), "\n")
-		if r.Code != cli.ExitUsage || r.Out != "" || len(lines) != 2 ||
-			!strings.HasPrefix(lines[0], "restore-lab: ") || !strings.Contains(lines[0], c.want) ||
-			!strings.HasPrefix(lines[1], "see 'restore-lab ") ||
-			!strings.HasSuffix(lines[1], "--help'") {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit 2 and a line with %q", name,
-				r.Code, r.Out, r.Err, c.want)
-		}
-	}
+	})
 }

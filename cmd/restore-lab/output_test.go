@@ -161,7 +161,7 @@ func TestInterrupted(t *testing.T) {
 		"waiting input": {[]string{"trace", "--image", waiting, "-p", "?", "--out", "OUT"}, []os.Signal{os.Interrupt}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !tested.Interrupt(t, thisProgram.Name, c.args, c.sig...) {
+			if !tested.Interrupt(t, c.args, c.sig...) {
 				t.Error("ended before the signal")
 			}
 		})
@@ -265,38 +265,6 @@ func TestOutputNotCreatable(t *testing.T) {
 
 // Ensure that results that cannot be written cause exit code 1 and one line, for every command.
 func TestResultsLost(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full here")
-	}
-	for _, args := range [][]string{
-
-		{"scene", "-o", "/dev/null"}, {"scene", "-o", "-"},
-		{"flops", "--shape", "embedded", "--n-vis", "64"}} {
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := process(args...)
-		cmd.Stdout = full
-		r := clitest.Finish(t, cmd)
-		full.Close()
-		if r.Code != cli.ExitFailure ||
-			!strings.HasSuffix(r.Err, "restore-lab: stdout: the disk is full\n") {
-			t.Errorf("%v: exit %d, stderr %q", args, r.Code, r.Err)
-		}
-		read, write, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		read.Close()
-		cmd = process(args...)
-		cmd.Stdout = write
-		r = clitest.Finish(t, cmd)
-		write.Close()
-		if r.Code != cli.ExitFailure ||
-			!strings.HasSuffix(r.Err,
-				"restore-lab: stdout: nobody reads it any more (broken pipe)\n") {
-			t.Errorf("%v into a closed pipe: exit %d, stderr %q", args, r.Code, r.Err)
-		}
-	}
+	tested.ReportsLostResults(t, []string{"scene", "-o", "/dev/null"}, []string{"scene", "-o", "-"},
+		[]string{"flops", "--shape", "embedded", "--n-vis", "64"})
 }

@@ -13,9 +13,9 @@ import (
 // at the help.
 func TestUsageErrors(t *testing.T) {
 	picture := clitest.Drawn(t, 7)
-	for name, c := range map[string]struct {
-		args []string
-		want string // part of the first line
+	tested.RefusesUsage(t, map[string]struct {
+		Args []string
+		Want string
 	}{
 		"unknown command":        {[]string{"rum"}, `unknown command, got "rum", want run|`},
 		"unknown with flags":     {[]string{"atention", "--image", "x"}, `unknown command, got "atention", want run|`},
@@ -70,17 +70,7 @@ func TestUsageErrors(t *testing.T) {
 		"pack without output":    {[]string{"pack", "--quant", "q4"}, "pack: --output is missing"},
 		"no pixels":              {[]string{"run", "-p", "?", "--image", picture, "--max-image-pixels", "0"}, "--max-image-pixels: out of range"},
 		"method nobody knows":    {[]string{"methods", "magic"}, `methods: unknown method, got "magic", want none|holov`},
-	} {
-		r := commandLine(c.args...)
-		lines := strings.Split(strings.TrimSuffix(r.Err, "\n"), "\n")
-		if r.Code != cli.ExitUsage || r.Out != "" || len(lines) != 2 ||
-			!strings.HasPrefix(lines[0], "restore: ") || !strings.Contains(lines[0], c.want) ||
-			!strings.HasPrefix(lines[1], "see 'restore ") ||
-			!strings.HasSuffix(lines[1], "--help'") {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit 2 and a line with %q", name,
-				r.Code, r.Out, r.Err, c.want)
-		}
-	}
+	})
 }
 
 // Ensure that errors in files give exit code 1 and exactly one line that names the file and the
@@ -88,10 +78,7 @@ func TestUsageErrors(t *testing.T) {
 func TestFailures(t *testing.T) {
 	picture, empty := clitest.Drawn(t, 7), t.TempDir()
 	text := clitest.Written(t, "text.png", "this is no picture\n")
-	for name, c := range map[string]struct {
-		args []string
-		want []string
-	}{
+	tested.RefusesFiles(t, empty, map[string]struct{ Args, Want []string }{
 		"missing picture":   {[]string{"run", "-p", "?", "--image", "no/such.png"}, []string{"no/such.png", "no such file"}},
 		"text named png":    {[]string{"run", "-p", "?", "--image", text}, []string{"text.png"}},
 		"folder as picture": {[]string{"run", "-p", "?", "--image", empty}, []string{empty, "is a folder"}},
@@ -99,19 +86,7 @@ func TestFailures(t *testing.T) {
 		"missing model":     {[]string{"run", "-p", "?", "-m", "no/such"}, []string{"no/such"}},
 		"empty folder":      {[]string{"run", "-p", "?", "-m", empty}, []string{"config.json"}},
 		"file as model":     {[]string{"show", "-m", picture}, []string{"scene.png"}},
-	} {
-		r := with(t.Context(), map[string]string{"HF_HOME": empty}, "", c.args...)
-		line, rest, _ := strings.Cut(r.Err, "\n")
-		ok := r.Code == cli.ExitFailure && r.Out == "" && rest == "" &&
-			strings.HasPrefix(line, "restore: ")
-		for _, w := range c.want {
-			ok = ok && strings.Contains(line, w)
-		}
-		if !ok {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit 1 and a line with %q", name,
-				r.Code, r.Out, r.Err, c.want)
-		}
-	}
+	})
 }
 
 // Ensure that a command names an unusable variable, and two that exclude each other.

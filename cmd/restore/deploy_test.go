@@ -74,7 +74,7 @@ func unknown(text, pattern string, known func(name string) bool) (out []string) 
 // product's.
 func TestDeploy(t *testing.T) {
 	flags, variables := map[string]*pflag.FlagSet{}, map[string]bool{}
-	everyCommand(t, func(c *cobra.Command, _ string) {
+	tested.EveryCommand(t, func(c *cobra.Command, _ string) {
 		flags[c.Name()] = c.LocalFlags()
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) { variables[cli.EnvName(f)] = true })
 	})

@@ -3,45 +3,21 @@ package main
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
+	"github.com/restore-vlm/restore/internal/cli/programtest"
 )
 
-// textCase is a command line that reads a text from a file, whose name is IN, or from stdin.
-type textCase struct {
-	args  []string
-	text  string
-	stdin bool
-	name  string // of the file, with its extension
-	named string // what an error names before the file
-	code  int    // with the text
-}
-
-// run runs the command line with a text; it returns the name of the file too.
-func (c *textCase) run(t *testing.T, text string) (clitest.Result, string) {
-	t.Helper()
-	if c.stdin {
-		return with(context.Background(), nil, text, c.args...), "stdin"
-	}
-	file := clitest.Written(t, c.name, text)
-	args := slices.Clone(c.args)
-	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "IN", file)
-	}
-	return commandLine(args...), file
-}
-
 // textCases are the texts that commands read.
-func textCases(t *testing.T) map[string]textCase {
+func textCases(t *testing.T) map[string]programtest.Text {
 	picture := clitest.Drawn(t, clitest.NumberSeed)
 	run := func(args ...string) []string {
 		return append([]string{"run", "--image", picture, "-n", "6", "--base", "none"}, args...)
 	}
-	return map[string]textCase{
+	return map[string]programtest.Text{
 		"prompt":        {run("-p", "@IN"), clitest.Number + " é\n", false, "q.txt", "--prompt: ", cli.ExitOK},
 		"prompt, stdin": {run("-p", "-"), clitest.Number + "\n", true, "", "--prompt: ", cli.ExitOK},
 		"system":        {run("-p", clitest.Number, "--system-prompt", "@IN"), "é", false, "s.txt", "--system-prompt: ", cli.ExitOK},
@@ -52,30 +28,7 @@ func textCases(t *testing.T) map[string]textCase {
 
 // Ensure that a byte-order mark changes no result, and that a text in another encoding is refused
 // by its flag, its file, and the byte that is wrong.
-func TestEncodings(t *testing.T) {
-	for name, c := range textCases(t) {
-		t.Run(name, func(t *testing.T) {
-			want, wantFile := c.run(t, c.text)
-			got, file := c.run(t, clitest.BOM+c.text)
-			want.Out = strings.ReplaceAll(want.Out, wantFile, file)
-			if clitest.Timeless(got) != clitest.Timeless(want) || want.Code != c.code {
-				t.Errorf("with a mark %+v, without %+v", got, want)
-			}
-			for text, fault := range map[string]string{
-				"\xff\xfe" + clitest.InUTF16(c.text): "is UTF-16: got the byte-order mark FF FE, want UTF-8",
-				clitest.InUTF16(
-					c.text): "is not text: got a zero byte at byte 1, as in",
-				c.text + "\xe9": "is not UTF-8: got 0xe9 at byte ",
-			} {
-				r, file := c.run(t, text)
-				if line, _, _ := strings.Cut(r.Err, "\n"); r.Code == cli.ExitOK || r.Out != "" ||
-					!strings.Contains(line, c.named+file+": ") || !strings.Contains(line, fault) {
-					t.Errorf("%.20q: %+v, want %q", text, r, c.named+file+": "+fault)
-				}
-			}
-		})
-	}
-}
+func TestEncodings(t *testing.T) { tested.ReadsUTF8(t, textCases(t)) }
 
 // Ensure that a text on the command line or in a line of a conversation is checked as one in a file
 // is, and that a mark in front of a command does not hide it.

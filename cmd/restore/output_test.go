@@ -139,39 +139,9 @@ func TestOutputNotCreatable(t *testing.T) {
 
 // Ensure that results that cannot be written cause exit code 1 and one line, for every command.
 func TestResultsLost(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full here")
-	}
 	picture := clitest.Drawn(t, clitest.NumberSeed)
-	for _, args := range [][]string{
-		{"run", "--image", picture, "-p", clitest.Number}, {"version"}, {"show"}, {"methods"}, {"run", "--help"},
-	} {
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := process(args...)
-		cmd.Stdout = full
-		r := clitest.Finish(t, cmd)
-		full.Close()
-		if r.Code != cli.ExitFailure ||
-			!strings.HasSuffix(r.Err, "restore: stdout: the disk is full\n") {
-			t.Errorf("%v: exit %d, stderr %q", args, r.Code, r.Err)
-		}
-		read, write, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		read.Close()
-		cmd = process(args...)
-		cmd.Stdout = write
-		r = clitest.Finish(t, cmd)
-		write.Close()
-		if r.Code != cli.ExitFailure ||
-			!strings.HasSuffix(r.Err, "restore: stdout: nobody reads it any more (broken pipe)\n") {
-			t.Errorf("%v into a closed pipe: exit %d, stderr %q", args, r.Code, r.Err)
-		}
-	}
+	tested.ReportsLostResults(t, []string{"run", "--image", picture, "-p", clitest.Number},
+		[]string{"version"}, []string{"show"}, []string{"methods"}, []string{"run", "--help"})
 }
 
 // Ensure that signals end a command within a second, with one line, and leave no file.
@@ -188,7 +158,7 @@ func TestInterrupted(t *testing.T) {
 		"waiting picture": {[]string{"run", "--image", waiting, "-p", "?", "--overlay", "OUT"}, []os.Signal{os.Interrupt}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !tested.Interrupt(t, thisProgram.Name, c.args, c.sig...) {
+			if !tested.Interrupt(t, c.args, c.sig...) {
 				if name == "pack" {
 					t.Skip("ended before the signal")
 				}

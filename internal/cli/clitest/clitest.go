@@ -1,3 +1,5 @@
+// Package clitest has what tests of the programs share: a terminal, a clock, and files and pictures
+// with known answers.
 package clitest
 
 import (

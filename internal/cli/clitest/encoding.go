@@ -48,6 +48,12 @@ func ModelCopy(t *testing.T, before func(name string) string) string {
 	return dir
 }
 
+// Embedded writes a file of the embedded model into a folder of the test.
+func Embedded(t *testing.T, name string) string {
+	t.Helper()
+	return Written(t, name, BuiltinFile(t, name))
+}
+
 // BuiltinFile is a file of the embedded model.
 func BuiltinFile(t *testing.T, name string) string {
 	t.Helper()

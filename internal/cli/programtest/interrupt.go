@@ -1,4 +1,4 @@
-package clitest
+package programtest
 
 import (
 	"bytes"
@@ -9,14 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-const failure = 1 // exit code of a command that did not succeed
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
+)
 
 // Interrupt starts a command line, in whose arguments OUT is an output's path without suffix, sends
 // it signals once it has begun to write, and checks that it ends with one line that says so, and
 // leaves no file. It returns false if the command succeeded before.
-func (p *Tested) Interrupt(t *testing.T, program string, args []string, signals ...os.Signal) bool {
+func (p *Tested) Interrupt(t *testing.T, args []string, signals ...os.Signal) bool {
 	t.Helper()
 	if signal.Ignored(signals[0]) {
 		t.Skipf("the tests run without %v (nohup)", signals[0])
@@ -35,7 +36,7 @@ func (p *Tested) Interrupt(t *testing.T, program string, args []string, signals 
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for writes && len(Names(t, dir)) == 0 {
+	for writes && len(clitest.Names(t, dir)) == 0 {
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -61,11 +62,11 @@ func (p *Tested) Interrupt(t *testing.T, program string, args []string, signals 
 	}
 	lines := strings.Split(strings.TrimSpace(errOut.String()), "\n")
 	last := lines[len(lines)-1]
-	if exit.ExitCode() != failure || !strings.HasPrefix(last, program+": ") ||
+	if exit.ExitCode() != cli.ExitFailure || !strings.HasPrefix(last, p.Name+": ") ||
 		!strings.Contains(last, "interrupted") {
 		t.Errorf("exit %d, stderr %q", exit.ExitCode(), errOut.String())
 	}
-	if left := Names(t, dir); len(left) != 0 {
+	if left := clitest.Names(t, dir); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
 	return true

@@ -1,17 +1,20 @@
-// Package clitest has what tests of the programs share: command lines in processes, a terminal, a
-// clock, and pictures with known answers.
-package clitest
+// Package programtest has what must hold for every program, and runs command lines of a program
+// under test, in process or in processes of their own.
+package programtest
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // asCommand makes a test's binary act as its program.
@@ -20,10 +23,7 @@ const asCommand = "TEST_AS_COMMAND"
 // Tested is a program under test. Command lines of the other program's commands run in a process of
 // that program, which is built at the first of them.
 type Tested struct {
-	Main func()
-	Run  func(ctx context.Context, in io.Reader, out, err io.Writer,
-		getenv func(string) string, args []string) int
-	Elsewhere map[string]string // commands of other programs, with their program
+	*cli.Program
 
 	built sync.Once
 	dir   string
@@ -33,7 +33,7 @@ type Tested struct {
 // Test runs the tests of a program, or the program in the process of one of its tests.
 func (p *Tested) Test(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		p.Main()
+		os.Exit(p.Run())
 	}
 	state, err := os.MkdirTemp("", "state") // not the user's
 	if err != nil {
@@ -48,14 +48,24 @@ func (p *Tested) Test(m *testing.M) {
 	os.Exit(code)
 }
 
-// Command runs a command line, in process if its command is the program's own.
-func (p *Tested) Command(
-	ctx context.Context, env map[string]string, in io.Reader, args ...string,
-) Result {
+// execute runs a command line in process.
+func (p *Tested) execute(
+	ctx context.Context, env map[string]string, in string, args []string,
+) clitest.Result {
 	var out, errOut bytes.Buffer
+	getenv := func(name string) string { return env[name] }
+	a := cli.NewApp(p.Program, strings.NewReader(in), &out, &errOut, getenv)
+	code := cli.Execute(ctx, a, args)
+	return clitest.Result{Code: code, Out: out.String(), Err: errOut.String()}
+}
+
+// With runs a command line with an environment and an input, in process if its command is the
+// program's own.
+func (p *Tested) With(
+	ctx context.Context, env map[string]string, in string, args ...string,
+) clitest.Result {
 	if len(args) == 0 || p.Elsewhere[args[0]] == "" {
-		code := p.Run(ctx, in, &out, &errOut, func(name string) string { return env[name] }, args)
-		return Result{code, out.String(), errOut.String()}
+		return p.execute(ctx, env, in, args)
 	}
 	cmd := p.Process(args...)
 	cmd.Env = []string{"HOME=" + os.Getenv("HOME"),
@@ -63,12 +73,20 @@ func (p *Tested) Command(
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &errOut
+	var out, errOut bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errOut
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		return Result{-1, "", err.Error()}
+		return clitest.Result{Code: -1, Err: err.Error()}
 	}
-	return Result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+	return clitest.Result{
+		Code: cmd.ProcessState.ExitCode(), Out: out.String(), Err: errOut.String(),
+	}
+}
+
+// Command runs a command line with an empty environment and no input.
+func (p *Tested) Command(args ...string) clitest.Result {
+	return p.With(context.Background(), nil, "", args...)
 }
 
 // Process is a command line in a separate process.

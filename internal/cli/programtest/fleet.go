@@ -1,8 +1,7 @@
-package clitest
+package programtest
 
 import (
 	"bytes"
-	"context"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -52,7 +51,7 @@ func (p *Tested) Fleet(
 	}
 	t.Cleanup(stop)
 	for range 300 {
-		r := p.Command(context.Background(), nil, nil, "workers", "--nats", s.URL(), "--json")
+		r := p.Command("workers", "--nats", s.URL(), "--json")
 		if strings.Count(r.Out, "\n") == workers {
 			return s.URL(), logs, stop
 		}
