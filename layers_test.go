@@ -30,11 +30,13 @@ internal/calibrate: internal/files internal/kernel
 internal/tensor:
 internal/checkpoint: internal/tensor internal/files
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/files
-internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
+internal/checkpoint/gguf: internal/checkpoint internal/files internal/kernel internal/tensor
+    internal/tokenizer
 internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/int4
-    internal/tensor internal/tokenizer
+    internal/files internal/tensor internal/tokenizer
 internal/checkpoint/int4: internal/checkpoint internal/tensor
 internal/checkpoint/llava: internal/checkpoint internal/checkpoint/folder internal/checkpoint/hf
+    internal/files
 internal/checkpoint/torch: internal/checkpoint internal/tensor
 internal/checkpoint/pack: internal/checkpoint internal/checkpoint/folder internal/kernel internal/tensor
 internal/formats: internal/checkpoint internal/checkpoint/* internal/builtin internal/hub

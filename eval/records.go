@@ -282,10 +282,8 @@ func compact(v any) string {
 
 // add appends a record in one write, so that a kill leaves at most one incomplete line.
 func (j *journal) add(x *Record) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(x); err != nil {
+	line, err := files.JSON(x, "")
+	if err != nil {
 		return err
 	}
 	j.mu.Lock()
@@ -293,10 +291,10 @@ func (j *journal) add(x *Record) error {
 	if j.failed != nil {
 		return j.failed
 	}
-	if _, err := j.file.WriteAt(b.Bytes(), j.size); err != nil {
+	if _, err := j.file.WriteAt(line, j.size); err != nil {
 		return j.fail(err)
 	}
-	j.size += int64(b.Len())
+	j.size += int64(len(line))
 	j.List = append(j.List, x)
 	if time.Since(j.synced) < syncEvery {
 		return nil

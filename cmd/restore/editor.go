@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/lineedit"
 )
 
@@ -139,7 +140,7 @@ func pathsFrom(path string) (folder string, names []string) {
 		if !strings.HasPrefix(name, last) || last == "" && name[0] == '.' {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(at, name)); err == nil && info.IsDir() {
+		if files.IsFolder(filepath.Join(at, name)) {
 			name += string(filepath.Separator)
 		}
 		names = append(names, name)

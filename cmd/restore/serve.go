@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/fleet"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/jobs"
@@ -221,10 +221,8 @@ func (o *answeringFlags) fits(settings *api.Settings, s restore.Service) error {
 
 // loader opens the sources of pictures.
 func (o *answeringFlags) loader() (*media.Loader, error) {
-	if o.media != "" {
-		if info, err := os.Stat(o.media); err != nil || !info.IsDir() {
-			return nil, cli.Flagf("media-path", "got %q, want a folder", o.media)
-		}
+	if o.media != "" && !files.IsFolder(o.media) {
+		return nil, cli.Flagf("media-path", "got %q, want a folder", o.media)
 	}
 	l, err := media.New(media.Options{
 		MaxBytes: int64(o.maxImage) * cli.MB, Timeout: o.fetch, Folder: o.media, Domains: o.domains,

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -53,16 +52,14 @@ type object []member
 // MarshalJSON writes the members in their order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
 	for i, m := range o {
-		b.WriteByte("{,"[min(i, 1)])
-		if err := enc.Encode(m.name); err != nil {
-			return nil, err
-		}
-		b.WriteByte(':')
-		if err := enc.Encode(m.value); err != nil {
-			return nil, err
+		for j, v := range []any{m.name, m.value} {
+			text, err := files.JSON(v, "")
+			if err != nil {
+				return nil, err
+			}
+			b.WriteByte("{:,:"[2*min(i, 1)+j])
+			b.Write(text)
 		}
 	}
 	if len(o) == 0 {
@@ -97,12 +94,12 @@ func WriteLMMS(
 		return err
 	}
 	var samples bytes.Buffer
-	enc := json.NewEncoder(&samples)
-	enc.SetEscapeHTML(false)
 	for _, x := range all {
-		if err := enc.Encode(lmmsSample(b, x)); err != nil {
+		line, err := files.JSON(lmmsSample(b, x), "")
+		if err != nil {
 			return err
 		}
+		samples.Write(line)
 	}
 	path = filepath.Join(dir, date+"_samples_"+task+".jsonl")
 	return files.Write(path, samples.Bytes(), 0o666)

@@ -195,7 +195,7 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	if rel := relative(dir, out); rel == logName || rel == newLogName || rel == lockName {
 		return nil, mismatch("%s: is a file of journal %s, want another output", out, dir)
 	}
-	if at := filepath.Dir(out); !isFolder(at) {
+	if at := filepath.Dir(out); !files.IsFolder(at) {
 		return nil, fmt.Errorf("batch: %s: there is no folder %s", out, at)
 	}
 	defer func() {
@@ -218,11 +218,6 @@ func openJournal(d disk, dir, out string) (_ *Journal, err error) {
 	}
 	j.before = j.mark
 	return j, j.openOutput()
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // ID is the unique id of the journal.

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -376,9 +377,6 @@ func StreamSafetensors(
 
 // marshal is json.Marshal without HTML escapes.
 func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+	text, err := files.JSON(v, "")
+	return bytes.TrimSuffix(text, []byte("\n")), err
 }

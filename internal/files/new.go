@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -111,6 +112,23 @@ func WriteJSON(path string, v any, indent string) error {
 		return err
 	}
 	return Write(path, append(data, '\n'), 0o666)
+}
+
+// JSON writes v as JSON on a line, or on lines indented by indent unless it is empty, without
+// escapes for HTML.
+func JSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// IsFolder reports whether there is a folder, or a link to one, at path.
+func IsFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // MissingFolders lists a folder and those above it that do not exist, the innermost first.

@@ -2,11 +2,11 @@ package paper
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
@@ -58,7 +58,7 @@ func (s *Source) Benchmark(name string) (b *eval.Benchmark, why string) {
 		return nil, s.Name + " have no " + name + " to ask"
 	}
 	path := s.path
-	if own := filepath.Join(path, name); isFolder(own) {
+	if own := filepath.Join(path, name); files.IsFolder(own) {
 		path = own
 	}
 	b, err := bench.Open(name, path, s.options)
@@ -68,11 +68,6 @@ func (s *Source) Benchmark(name string) (b *eval.Benchmark, why string) {
 	}
 	s.open[name] = b
 	return b, ""
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // Close closes the opened benchmarks.

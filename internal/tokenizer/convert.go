@@ -1,12 +1,13 @@
 package tokenizer
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // object is an object of tokenizer.json.
@@ -80,11 +81,8 @@ func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err erro
 	}
 	file["decoder"] = object{"type": "Sequence", "decoders": steps}
 	file["post_processor"] = set.postProcessor(id)
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err = e.Encode(file)
-	return b.Bytes(), err == nil, err
+	text, err := files.JSON(file, "")
+	return text, err == nil, err
 }
 
 // postProcessor is the section that puts the first and the last token around a text.

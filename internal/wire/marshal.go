@@ -2,20 +2,16 @@ package wire
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // Marshal encodes a value as JSON without HTML escaping.
 func Marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	out, err := files.JSON(v, "")
+	return bytes.TrimSuffix(out, []byte("\n")), err
 }
 
 // String encodes a value of texts and finite numbers as JSON. Such a value always encodes.

@@ -1,7 +1,6 @@
 package gguf
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
@@ -252,10 +252,7 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 				"tokens": []string{text}}},
 		}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(object{
+	return files.JSON(object{
 		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
 		"normalizer":    pre.normalizer,
 		"pre_tokenizer": words, "post_processor": post,
@@ -266,6 +263,5 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 			"fuse_unk": false, "byte_fallback": false, "ignore_merges": pre.ignoreMerges,
 			"vocab":  vocab,
 			"merges": merges},
-	})
-	return b.Bytes(), err
+	}, "")
 }

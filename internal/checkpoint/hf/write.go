@@ -12,6 +12,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
@@ -95,21 +96,11 @@ func (w *writer) file(name string, data []byte) error {
 
 // object writes a JSON object.
 func (w *writer) object(name string, v any) error {
-	b, err := plain(v)
+	b, err := files.JSON(v, "  ")
 	if err != nil {
 		return err
 	}
 	return w.file(name, b)
-}
-
-// plain is json.MarshalIndent without HTML escapes.
-func plain(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(v)
-	return b.Bytes(), err
 }
 
 // pictureToken adds a picture token to a vocabulary without one.
@@ -258,7 +249,7 @@ func (w *writer) writeTokenizer() error {
 	if settings["tokenizer_class"] == nil {
 		settings["tokenizer_class"] = json.RawMessage(class)
 	}
-	text, err := plain(settings)
+	text, err := files.JSON(settings, "  ")
 	if err == nil && name == "tokenizer.model" {
 		err = w.convertModel(data, text)
 	}
@@ -290,17 +281,17 @@ func (w *writer) addTo(data []byte) ([]byte, error) {
 	for text, id := range w.added {
 		token := checkpoint.AddedToken(text, true)
 		token["id"] = id
-		raw, err := plain(token)
+		raw, err := files.JSON(token, "  ")
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, raw)
 	}
 	var err error
-	if file["added_tokens"], err = plain(list); err != nil {
+	if file["added_tokens"], err = files.JSON(list, "  "); err != nil {
 		return nil, err
 	}
-	return plain(file)
+	return files.JSON(file, "  ")
 }
 
 func (w *writer) writeDocuments() error {

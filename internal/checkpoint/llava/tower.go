@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/files"
 )
 
 // tower is the content of a CLIP or SigLIP repository without its weights.
@@ -117,7 +117,7 @@ func openTower(
 			return nil, errors.New(
 				"mm_vision_tower: missing, want the vision tower's repository or folder")
 		}
-		if dir = name; !isDir(dir) {
+		if dir = name; !files.IsFolder(dir) {
 			if t, ok := knownTower(name, c.towerKind()); ok && inside {
 				return t, nil
 			}
@@ -145,11 +145,6 @@ func openTower(
 	}
 	t.files = f.Read()
 	return t, nil
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // towerKind is the tower's type.
