@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image/png"
 	"log/slog"
 	"math"
 	"net"
@@ -213,11 +211,7 @@ func (o *loadOptions) options() (loadtest.Options, error) {
 			"Describe the image.", "What number is written?", "Is there a red square in the image?",
 			"What color is the star?", "How many objects are there?"}}
 	for i := range o.pictures {
-		var b bytes.Buffer
-		if err := png.Encode(&b, scene.New(scene.EvalSeed+o.seed+int64(i)).Image()); err != nil {
-			return lo, err
-		}
-		lo.Pictures = append(lo.Pictures, b.Bytes())
+		lo.Pictures = append(lo.Pictures, scene.New(scene.EvalSeed+o.seed+int64(i)).PNG())
 	}
 	return lo, nil
 }

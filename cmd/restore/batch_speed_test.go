@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"image/png"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -95,11 +94,7 @@ func BenchmarkBatch(b *testing.B) {
 
 // question64 is line i of a file: a question about scene seed, with 64 visual tokens.
 func question64(b *testing.B, seed int64, i int, cache bool) map[string]any {
-	var pic bytes.Buffer
-	if err := png.Encode(&pic, scene.New(seed).Image()); err != nil {
-		b.Fatal(err)
-	}
-	url := "data:;base64," + base64.StdEncoding.EncodeToString(pic.Bytes())
+	url := "data:;base64," + base64.StdEncoding.EncodeToString(scene.New(seed).PNG())
 	content := []any{
 		map[string]any{"type": "image_url", "image_url": url},
 		map[string]any{"type": "text", "text": fmt.Sprintf("Question %d: what is there?", i)},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"image/png"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -40,11 +39,7 @@ func requests(t *testing.T, n int) (dir string) {
 	var in bytes.Buffer
 	for i := range n {
 		s := scene.New(scene.EvalSeed + int64(i))
-		var pic bytes.Buffer
-		if err := png.Encode(&pic, s.Image()); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.png", i)), pic.Bytes(),
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.png", i)), s.PNG(),
 			0o600); err != nil {
 			t.Fatal(err)
 		}

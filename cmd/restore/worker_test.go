@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"image/png"
 	"io"
 	"net/http"
 	"os"
@@ -98,11 +97,7 @@ func severalEach(t *testing.T, n, questions int) (dir string) {
 		for i := range n {
 			name := fmt.Sprintf("%d.png", i)
 			if q == 0 {
-				var picture bytes.Buffer
-				if err := png.Encode(&picture, scene.New(int64(i)).Image()); err != nil {
-					t.Fatal(err)
-				}
-				files[name] = picture.String()
+				files[name] = string(scene.New(int64(i)).PNG())
 			}
 			body := map[string]any{"max_tokens": 4, "messages": []any{map[string]any{
 				"role": "user", "content": []any{

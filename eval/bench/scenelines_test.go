@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,14 +15,8 @@ func TestLines(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "pics"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Create(filepath.Join(dir, "pics", "a.png"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := png.Encode(f, scene.New(1).Image()); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
+	file := filepath.Join(dir, "pics", "a.png")
+	if err := os.WriteFile(file, scene.New(1).PNG(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "q.jsonl")

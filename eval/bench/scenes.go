@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"image/png"
 	"io"
 	"iter"
 	"slices"
@@ -56,24 +55,22 @@ func (d *drawings) image(seed int64, s *scene.Scene) eval.Image {
 	return eval.Image{
 		Name: "scene " + strconv.FormatInt(seed, 10),
 		Open: func() (io.ReadCloser, error) {
-			data, err := d.file(seed, s)
-			return io.NopCloser(bytes.NewReader(data)), err
+			return io.NopCloser(bytes.NewReader(d.file(seed, s))), nil
 		},
 	}
 }
 
-func (d *drawings) file(seed int64, s *scene.Scene) ([]byte, error) {
+func (d *drawings) file(seed int64, s *scene.Scene) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if data := d.files[seed]; data != nil {
-		return data, nil
+		return data
 	}
-	var b bytes.Buffer
-	err := png.Encode(&b, s.Image())
-	if err == nil && len(d.files) < drawingsMost {
-		d.files[seed] = b.Bytes()
+	data := s.PNG()
+	if len(d.files) < drawingsMost {
+		d.files[seed] = data
 	}
-	return b.Bytes(), err
+	return data
 }
 
 // scenePicture is a picture with its questions.

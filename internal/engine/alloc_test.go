@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"bytes"
 	"context"
-	"image/png"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -12,7 +10,6 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/racetest"
 	"github.com/restore-vlm/restore/internal/sample"
-	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // Ensure that a decoded token allocates nothing, sampling included: plain, calibrated with whole
@@ -23,14 +20,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	if len(kernels) == 0 {
 		t.Skip("only the reference is here")
 	}
-	var b bytes.Buffer
-	if err := png.Encode(&b, scene.New(7).Image()); err != nil {
-		t.Fatal(err)
-	}
-	pic, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pic := drawn(t, 7)
 	for _, c := range []struct {
 		name, quant string
 		reduce      methods.Options

@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"image/png"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
 
@@ -96,14 +93,7 @@ func TestPlaces(t *testing.T) {
 // Ensure that Undo restores the dialogue before the question.
 func TestUndo(t *testing.T) {
 	e := embeddedEngine(t)
-	var file bytes.Buffer
-	if err := png.Encode(&file, scene.New(7).Image()); err != nil {
-		t.Fatal(err)
-	}
-	pic, err := imageproc.Decode(file.Bytes(), "scene", imageproc.DefaultDecodeOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pic := drawn(t, 7)
 	ask := func(c *Conversation, prompt string, pics ...*imageproc.Picture) string {
 		t.Helper()
 		ans, err := c.Ask(context.Background(), Request{

@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // broken is a model that panics when it gets pictures.
@@ -49,7 +50,7 @@ func TestPanicInPreparation(t *testing.T) {
 func TestQueueOfPictures(t *testing.T) {
 	e := opened(t, Options{Parallel: 1, Queue: 2})
 	hold := e.hold()
-	data := file(t, 1)
+	data := scene.New(1).PNG()
 	m := &Image{}
 	loading, load := make(chan struct{}), make(chan error)
 	slow := Request{

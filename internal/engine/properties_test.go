@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"image/png"
 	"math"
 	"slices"
 	"strings"
@@ -52,11 +51,7 @@ func embedded(t testing.TB, threads int) *engine.Engine {
 
 func picture(t testing.TB, seed int64) *imageproc.Picture {
 	t.Helper()
-	var b bytes.Buffer
-	if err := png.Encode(&b, scene.New(seed).Image()); err != nil {
-		t.Fatal(err)
-	}
-	p, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
+	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DefaultDecodeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"image/png"
 	"math"
 	"slices"
 	"strings"
@@ -27,15 +25,6 @@ func user(parts ...Part) Message { return Message{Role: "user", Parts: parts} }
 func says(role, text string) Message { return Message{Role: role, Parts: []Part{{Text: text}}} }
 
 func shows(p *imageproc.Picture) Part { return Part{Image: &Image{Picture: p}} }
-
-func file(t *testing.T, seed int64) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if err := png.Encode(&b, scene.New(seed).Image()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
 
 var half = methods.Options{Base: "holov", NVis: 64, Restore: true}
 
@@ -88,7 +77,7 @@ func TestMessages(t *testing.T) {
 // decoded again, and that the report is right.
 func TestPicturesOfTheirOwn(t *testing.T) {
 	e := opened(t, Options{})
-	data := file(t, 4)
+	data := scene.New(4).PNG()
 	own := methods.Options{Base: "divprune", NVis: 30}
 	image := func() Part {
 		return Part{

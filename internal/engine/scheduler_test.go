@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"image/png"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -89,11 +87,7 @@ func drawn(t testing.TB, seed int64) *imageproc.Picture {
 	if p, ok := drawings.Load(seed); ok {
 		return p.(*imageproc.Picture)
 	}
-	var b bytes.Buffer
-	if err := png.Encode(&b, scene.New(seed).Image()); err != nil {
-		t.Fatal(err)
-	}
-	p, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
+	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DefaultDecodeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +397,7 @@ func TestSingleFlight(t *testing.T) {
 // and that a request whose context ends takes nothing from another.
 func TestSharedFailure(t *testing.T) {
 	e := opened(t, Options{})
-	broken, whole := file(t, 1), file(t, 2)
+	broken, whole := scene.New(1).PNG(), scene.New(2).PNG()
 	broken = broken[:len(broken)/2]
 	var wg sync.WaitGroup
 	for i := range 6 {

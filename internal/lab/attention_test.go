@@ -1,10 +1,8 @@
 package lab_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"image/png"
 	"math"
 	"strings"
 	"testing"
@@ -23,11 +21,7 @@ const shareTolerance = 1e-5
 // scenePicture is a drawn scene.
 func scenePicture(t *testing.T) *imageproc.Picture {
 	t.Helper()
-	var b bytes.Buffer
-	if err := png.Encode(&b, scene.New(3).Image()); err != nil {
-		t.Fatal(err)
-	}
-	p, err := imageproc.Decode(b.Bytes(), "scene", imageproc.DefaultDecodeOptions())
+	p, err := imageproc.Decode(scene.New(3).PNG(), "scene", imageproc.DefaultDecodeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

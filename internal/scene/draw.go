@@ -1,9 +1,11 @@
 package scene
 
 import (
+	"bytes"
 	"image"
 	"image/color"
 	"image/draw"
+	"image/png"
 	"math"
 	"math/rand/v2"
 
@@ -54,6 +56,15 @@ func (s *Scene) Image() *image.NRGBA {
 		s.drawPlate(canvas)
 	}
 	return shrink(canvas, rng)
+}
+
+// PNG is the picture's file.
+func (s *Scene) PNG() []byte {
+	var b bytes.Buffer
+	if err := png.Encode(&b, s.Image()); err != nil {
+		panic(err) // a picture of this size always encodes
+	}
+	return b.Bytes()
 }
 
 // background is a pale colour with a linear gradient of up to 20 levels in x and in y,

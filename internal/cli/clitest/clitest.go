@@ -4,7 +4,6 @@ package clitest
 
 import (
 	"errors"
-	"image/png"
 	"io"
 	"os"
 	"path/filepath"
@@ -28,9 +27,7 @@ func Unset(string) string { return "" }
 // Drawn writes the scene of a seed into a folder of the test.
 func Drawn(t *testing.T, seed int64) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "scene.png")
-	Filled(t, file, func(w io.Writer) error { return png.Encode(w, scene.New(seed).Image()) })
-	return file
+	return Written(t, "scene.png", string(scene.New(seed).PNG()))
 }
 
 // Written writes a file into a folder of the test.
