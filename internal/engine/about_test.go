@@ -10,7 +10,7 @@ import (
 // Ensure that a model has a digest even if no features are kept on disk.
 func TestAboutDigest(t *testing.T) {
 	digest := func(dir string, o engine.Options) engine.Key {
-		e := openWith(t, filepath.Join("testdata", dir), o)
+		e := openWith(t, filepath.Join("testdata", dir), o, engine.Hooks{})
 		return e.About().Digest
 	}
 	one := digest("llava15-tiny", engine.Options{Threads: 1})

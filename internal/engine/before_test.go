@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,22 +22,14 @@ import (
 // openLarge opens a tiny checkpoint whose pictures may be as large as the reference's.
 func openLarge(t *testing.T, name string, threads int) *engine.Engine {
 	t.Helper()
-	ck, err := formats.Open(filepath.Join("testdata", name))
-	must(t, err)
-	e, err := engine.New(ck, engine.Options{Threads: threads, MaxPixels: 1 << 22}, engine.Hooks{})
-	must(t, err)
-	t.Cleanup(func() { e.Close() })
-	return e
+	return openWith(t, filepath.Join("testdata", name),
+		engine.Options{Threads: threads, MaxPixels: 1 << 22}, engine.Hooks{})
 }
 
 // drawnPage returns a picture of the reference for PixelPrune.
 func drawnPage(t *testing.T, name string) *imageproc.Picture {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../methods/testdata/pixelprune", name+".png"))
-	must(t, err)
-	pic, err := imageproc.Decode(data, name, imageproc.DefaultDecodeOptions())
-	must(t, err)
-	return pic
+	return decoded(t, filepath.Join("../methods/testdata/pixelprune", name+".png"))
 }
 
 // pixelPrune returns the options of PixelPrune as a base.

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -22,20 +20,11 @@ const bufferTolerance = 0.03
 func TestFootprintOfBuffers(t *testing.T) {
 	pic := &imageproc.Picture{Width: 100, Height: 80, Pix: make([]byte, 3*100*80)}
 	for _, name := range []string{"", "llavanext-vicuna-tiny", "qwen25vl-tiny"} {
-		var ck checkpoint.Bundle
-		var err error
-		if name == "" {
-			ck, err = formats.Open("")
-		} else {
-			ck, err = formats.Open(filepath.Join("testdata", name))
+		path := ""
+		if name != "" {
+			path = filepath.Join("testdata", name)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := New(ck, Options{Threads: 2}, Hooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := openedAt(t, path, Options{}, Hooks{})
 		px, err := e.proc.Process([]*imageproc.Picture{pic})
 		if err != nil {
 			t.Fatal(err)
@@ -84,15 +73,7 @@ func TestGivesBackAtRest(t *testing.T) {
 	defer func(after time.Duration) { restAfter = after }(restAfter)
 	open := func(after time.Duration) *Engine {
 		restAfter = after
-		ck, err := formats.Open("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := New(ck, Options{Threads: 2}, Hooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
+		return opened(t, Options{})
 	}
 	ask := func(e *Engine) (answer string, kept int64) {
 		a, err := e.Ask(t.Context(), Request{Prompt: "How many circles are there?", MaxTokens: 8})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,19 +32,57 @@ const tolStage = 2e-5
 // The smallest effect of any switch is 60 times larger.
 const tolLogits = 3e-4
 
-func open(t testing.TB, dir string, threads int) *engine.Engine {
+// open opens the model in a folder or file; "" is the embedded one.
+func open(t testing.TB, path string, threads int) *engine.Engine {
 	t.Helper()
-	ck, err := formats.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := engine.New(ck, engine.Options{Threads: threads}, engine.Hooks{})
-	if err != nil {
-		ck.Close()
-		t.Fatal(err)
-	}
+	return openWith(t, path, engine.Options{Threads: threads}, engine.Hooks{})
+}
+
+func openWith(t testing.TB, path string, o engine.Options, h engine.Hooks) *engine.Engine {
+	t.Helper()
+	e, err := engine.OpenWith(formats.Files{Model: path}, o, h)
+	must(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decoded is a picture's file.
+func decoded(t testing.TB, path string) *imageproc.Picture {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	must(t, err)
+	pic, err := imageproc.Decode(data, path, imageproc.DefaultDecodeOptions())
+	must(t, err)
+	return pic
+}
+
+// numbered are the pictures whose paths a format makes of 0, 1 and so on.
+func numbered(t testing.TB, format string) (pics []*imageproc.Picture) {
+	t.Helper()
+	for {
+		path := fmt.Sprintf(format, len(pics))
+		if _, err := os.Stat(path); os.IsNotExist(err) {
+			return pics
+		}
+		pics = append(pics, decoded(t, path))
+	}
+}
+
+// processor prepares pictures as the checkpoint in testdata says.
+func processor(t testing.TB, name string) imageproc.Processor {
+	t.Helper()
+	config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
+	must(t, err)
+	proc, err := families.Processor(config)
+	must(t, err)
+	return proc
 }
 
 // reference returns transformers' tensors for a prompt: the stages in testdata or, if
@@ -199,24 +238,10 @@ func restoreTrace(
 	if err := json.Unmarshal(data, &in); err != nil {
 		t.Fatal(err)
 	}
-	config, err := os.ReadFile("testdata/restore-tiny/preprocessor_config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	proc, err := families.Processor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proc := processor(t, "restore-tiny")
 	var inputs []map[string]*tensor.Tensor
 	for _, p := range in.Prompts {
-		raw, err := os.ReadFile("testdata/restore-tiny/ref-" + p.Picture)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pic, err := imageproc.Decode(raw, p.Picture, imageproc.DefaultDecodeOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
+		pic := decoded(t, "testdata/restore-tiny/ref-"+p.Picture)
 		px, err := proc.Process([]*imageproc.Picture{pic})
 		if err != nil {
 			t.Fatal(err)
@@ -250,10 +275,7 @@ func TestSigLIPTower(t *testing.T) {
 	must(t, err)
 	checkStages(t, e, ref)
 
-	data, err := os.ReadFile(filepath.Join("testdata", name, "picture.png"))
-	must(t, err)
-	pic, err := imageproc.Decode(data, name, imageproc.DefaultDecodeOptions())
-	must(t, err)
+	pic := decoded(t, filepath.Join("testdata", name, "picture.png"))
 	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
 	must(t, err)
 	want, err := ref["pixel_values"].Float32s()

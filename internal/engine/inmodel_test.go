@@ -446,7 +446,7 @@ func TestInsidePlaces(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	e := open(t, dir, 2)
 	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
-	check(t, err)
+	must(t, err)
 	pixels, _ := in["pixel_values"].Float32s()
 	ids, _ := in["input_ids"].Int64s()
 	img := int64(e.Model().ImageToken())

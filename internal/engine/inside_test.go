@@ -31,11 +31,7 @@ type insideCase struct {
 func openInside(t *testing.T) *insideCase {
 	t.Helper()
 	dir := filepath.Join("testdata", "inmodel-tiny")
-	ck, err := formats.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := New(ck, Options{Threads: 2}, Hooks{})
+	e, err := OpenWith(formats.Files{Model: dir}, Options{Threads: 2}, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,13 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"github.com/restore-vlm/restore/internal/formats"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/formats"
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -90,13 +91,8 @@ func TestMutatedCheckpoints(t *testing.T) {
 }
 
 func load(dir string) error {
-	ck, err := formats.Open(dir)
+	e, err := engine.OpenWith(formats.Files{Model: dir}, engine.Options{Threads: 1}, engine.Hooks{})
 	if err != nil {
-		return err
-	}
-	e, err := engine.New(ck, engine.Options{Threads: 1}, engine.Hooks{})
-	if err != nil {
-		ck.Close()
 		return err
 	}
 	return e.Close()
@@ -165,9 +161,9 @@ func (op edit) apply(t *testing.T, dir string) {
 	path := filepath.Join(dir, file)
 	switch op.Op {
 	case "delete_file":
-		check(t, os.Remove(path))
+		must(t, os.Remove(path))
 	case "write_text":
-		check(t, os.WriteFile(path, []byte(op.Text), 0o644))
+		must(t, os.WriteFile(path, []byte(op.Text), 0o644))
 	case "truncate_file", "append_bytes", "set_header_length":
 		op.bytes(t, path)
 	case "set_json", "delete_json":
@@ -177,36 +173,29 @@ func (op edit) apply(t *testing.T, dir string) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (op edit) bytes(t *testing.T, path string) {
 	raw, err := os.ReadFile(path)
-	check(t, err)
+	must(t, err)
 	switch {
 	case op.Op == "append_bytes":
 		raw = append(raw, make([]byte, op.Count)...)
 	case op.Op == "set_header_length":
 		var n uint64
-		check(t, json.Unmarshal(op.Value, &n))
+		must(t, json.Unmarshal(op.Value, &n))
 		binary.LittleEndian.PutUint64(raw, n)
 	case op.KeepBytes != nil:
 		raw = raw[:*op.KeepBytes]
 	default:
 		raw = raw[:len(raw)-op.CutBytes]
 	}
-	check(t, os.WriteFile(path, raw, 0o644))
+	must(t, os.WriteFile(path, raw, 0o644))
 }
 
 func (op edit) json(t *testing.T, path string) {
 	raw, err := os.ReadFile(path)
-	check(t, err)
+	must(t, err)
 	var root map[string]any
-	check(t, json.Unmarshal(raw, &root))
+	must(t, json.Unmarshal(raw, &root))
 	at := root
 	for _, k := range op.Path[:len(op.Path)-1] {
 		at = at[k].(map[string]any)
@@ -218,8 +207,8 @@ func (op edit) json(t *testing.T, path string) {
 		at[last] = op.Value
 	}
 	raw, err = json.Marshal(root)
-	check(t, err)
-	check(t, os.WriteFile(path, raw, 0o644))
+	must(t, err)
+	must(t, os.WriteFile(path, raw, 0o644))
 }
 
 // tensors edits a weight file's table and repacks the data if the operation needs it.

@@ -3,20 +3,19 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"github.com/restore-vlm/restore/internal/formats"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/formats"
+
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -29,38 +28,13 @@ var nextPrompts = map[string][]string{
 // pixel_values comes from them, prepared as the checkpoint says.
 func nextInputs(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	t.Helper()
-	dir := filepath.Join("testdata", name)
 	ref := reference(t, name, prompt)
-	config, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	proc, err := families.Processor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pics []*imageproc.Picture
-	for {
-		raw, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s-%d.ref.png", prompt, len(pics))))
-		if os.IsNotExist(err) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		pic, err := imageproc.Decode(raw, prompt, imageproc.DefaultDecodeOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		pics = append(pics, pic)
-	}
+	pics := numbered(t, filepath.Join("testdata", name, prompt+"-%d.ref.png"))
 	if len(pics) == 0 {
 		return ref
 	}
-	px, err := proc.Process(pics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	px, err := processor(t, name).Process(pics)
+	must(t, err)
 	ref["pixel_values"] = tensor.From(px.Shape, px.Data)
 	return ref
 }

@@ -2,8 +2,6 @@ package engine_test
 
 import (
 	"bytes"
-	"github.com/restore-vlm/restore/internal/checkpoint/pack"
-	"github.com/restore-vlm/restore/internal/formats"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -12,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/checkpoint/pack"
+	"github.com/restore-vlm/restore/internal/formats"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
@@ -23,9 +24,9 @@ import (
 func packed(t *testing.T, ck checkpoint.Bundle, o engine.Options) (path string) {
 	t.Helper()
 	var b bytes.Buffer
-	check(t, engine.Pack(ck, o, &b))
+	must(t, engine.Pack(ck, o, &b))
 	path = filepath.Join(t.TempDir(), "model.rst")
-	check(t, os.WriteFile(path, b.Bytes(), 0o600))
+	must(t, os.WriteFile(path, b.Bytes(), 0o600))
 	return path
 }
 
@@ -40,21 +41,21 @@ func TestPacked(t *testing.T) {
 			{Threads: 2}, {Threads: 2, Quant: "q4", EncoderQuant: "q8"}, {Threads: 2, EncoderQuant: "q12"}, {Threads: 2, Quant: "bf16", EncoderQuant: "f16"},
 		} {
 			ck, err := formats.Open(dir)
-			check(t, err)
+			must(t, err)
 			path := packed(t, ck, o)
-			want := openWith(t, dir, o)
-			got := openWith(t, path, engine.Options{Threads: 1})
+			want := openWith(t, dir, o, engine.Hooks{})
+			got := open(t, path, 1)
 			gi, wi := got.Info(), want.Info()
 			if gi.Resident != wi.Resident || gi.Params != wi.Params ||
 				gi.Architecture != wi.Architecture || gi.Name != c.name {
 				t.Errorf("%s %q: %+v, want %+v", c.name, o.Quant, gi, wi)
 			}
-			check(t, ck.Close())
+			must(t, ck.Close())
 			again, err := formats.Open(path)
-			check(t, err)
+			must(t, err)
 			twice, err := os.ReadFile(packed(t, again, engine.Options{}))
-			check(t, err)
-			check(t, again.Close())
+			must(t, err)
+			must(t, again.Close())
 			if once, err := os.ReadFile(path); err != nil || len(once) < len(twice) {
 				t.Errorf("%s %q: %d bytes, packed again %d (%v)", c.name, o.Quant, len(once),
 					len(twice), err)
@@ -63,7 +64,7 @@ func TestPacked(t *testing.T) {
 				continue
 			}
 			ref, err := golden.Read(filepath.Join(dir, c.input+".ref"))
-			check(t, err)
+			must(t, err)
 			if !slices.Equal(logits(t, got, ref), logits(t, want, ref)) {
 				t.Errorf("%s %q: other logits than the directory's", c.name, o.Quant)
 			}
@@ -90,7 +91,7 @@ func (o *ordered) Tensor(name string) (*checkpoint.Weight, bool) {
 func inOrder(t *testing.T, dir string) *ordered {
 	t.Helper()
 	ck, err := formats.Open(dir)
-	check(t, err)
+	must(t, err)
 	o := &ordered{ck, map[string]*checkpoint.Weight{}}
 	for seed, name := range ck.Names() {
 		w, _ := ck.Tensor(name)
@@ -99,7 +100,7 @@ func inOrder(t *testing.T, dir string) *ordered {
 			continue
 		}
 		v, err := w.Float32s()
-		check(t, err)
+		must(t, err)
 		in := w.Shape[1]
 		order := make([]int32, in)
 		for i, at := range rand.New(rand.NewPCG(1, uint64(seed))).Perm(in) {
@@ -141,11 +142,11 @@ func inOrder(t *testing.T, dir string) *ordered {
 func TestOrdered(t *testing.T) {
 	const dir = "testdata/llava15-tiny"
 	ref, err := golden.Read(filepath.Join(dir, "one-image.ref"))
-	check(t, err)
+	must(t, err)
 	open := func(o engine.Options) *engine.Engine {
 		ck := inOrder(t, dir)
 		e, err := engine.New(ck, o, engine.Hooks{})
-		check(t, err)
+		must(t, err)
 		t.Cleanup(func() { e.Close() })
 		return e
 	}
@@ -162,7 +163,7 @@ func TestOrdered(t *testing.T) {
 		t.Logf("error of the logits %.3g of their root mean square", err)
 	}
 	path := packed(t, inOrder(t, dir), engine.Options{Threads: 2})
-	again := openWith(t, path, engine.Options{Threads: 1})
+	again := openWith(t, path, engine.Options{Threads: 1}, engine.Hooks{})
 	if !slices.Equal(logits(t, again, ref), got) {
 		t.Error("packed: other logits")
 	}
@@ -175,7 +176,7 @@ func TestOrdered(t *testing.T) {
 // and that Pack returns an error for weights that it cannot convert.
 func TestPackedErrors(t *testing.T) {
 	ck, err := formats.Open("testdata/llava15-tiny")
-	check(t, err)
+	must(t, err)
 	defer ck.Close()
 	path := packed(t, ck, engine.Options{Quant: "q4"})
 	opened := func(path string, o engine.Options) error {
@@ -190,7 +191,7 @@ func TestPackedErrors(t *testing.T) {
 		}
 		return e.Close()
 	}
-	check(t, opened(path, engine.Options{Quant: "q4"}))
+	must(t, opened(path, engine.Options{Quant: "q4"}))
 	for _, c := range []struct {
 		o    engine.Options
 		want string
@@ -203,14 +204,14 @@ func TestPackedErrors(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(path)
-	check(t, err)
+	must(t, err)
 	b[len(b)/2] ^= 1
-	check(t, os.WriteFile(path, b, 0o600))
+	must(t, os.WriteFile(path, b, 0o600))
 	bad, err := formats.Open(path)
-	check(t, err)
+	must(t, err)
 	defer bad.Close()
 	described, err := engine.New(bad, engine.Options{}, engine.Hooks{Describe: true})
-	check(t, err)
+	must(t, err)
 	defer described.Close()
 	read := int64(0)
 	if err := described.Verify(func(done, _ int64) { read = done }); err == nil ||
@@ -224,9 +225,9 @@ func TestPackedErrors(t *testing.T) {
 
 	var other bytes.Buffer
 	w, err := pack.NewWriter(&other, ck, checkpoint.Packed{Layout: "panels of 7"})
-	check(t, err)
-	check(t, w.Close())
-	check(t, os.WriteFile(path, other.Bytes(), 0o600))
+	must(t, err)
+	must(t, w.Close())
+	must(t, os.WriteFile(path, other.Bytes(), 0o600))
 	if err := opened(path, engine.Options{}); err == nil || !strings.Contains(err.Error(), `packed in the layout "panels of 7"`) {
 		t.Errorf("another layout: %v", err)
 	}

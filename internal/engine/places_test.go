@@ -8,32 +8,17 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/errs"
-	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/tokenizer/chat"
 )
 
-func embeddedEngine(t *testing.T) *Engine {
-	t.Helper()
-	ck, err := formats.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := New(ck, Options{Threads: 1}, Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	return e
-}
-
 // Ensure that a picture stands at its place: at the start as by default; among text in the given
 // order if the template keeps the order; as its token only if the template moves pictures to the
 // front.
 func TestPlaces(t *testing.T) {
-	e := embeddedEngine(t)
+	e := opened(t, Options{})
 	none := &image{shape: &model.Shape{}}
 	pics := []*picture{{image: none}, {image: none}}
 	ids := func(m chat.Message, err error) []int32 {
@@ -92,7 +77,7 @@ func TestPlaces(t *testing.T) {
 
 // Ensure that Undo restores the dialogue before the question.
 func TestUndo(t *testing.T) {
-	e := embeddedEngine(t)
+	e := opened(t, Options{})
 	pic := drawn(t, 7)
 	ask := func(c *Conversation, prompt string, pics ...*imageproc.Picture) string {
 		t.Helper()

@@ -6,20 +6,8 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/nn"
 )
-
-// opened opens the embedded model.
-func opened(t testing.TB, o engine.Options, h engine.Hooks) *engine.Engine {
-	t.Helper()
-	e, err := engine.OpenWith(formats.Files{}, o, h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	return e
-}
 
 func question(width, height, nVis, text, generated int) engine.Question {
 	return engine.Question{
@@ -31,8 +19,8 @@ func question(width, height, nVis, text, generated int) engine.Question {
 // are refused.
 func TestFootprint(t *testing.T) {
 	describing := engine.Hooks{Describe: true}
-	plain := opened(t, engine.Options{}, describing)
-	small := opened(t, engine.Options{Quant: "q4", EncoderQuant: "q8"}, describing)
+	plain := openWith(t, "", engine.Options{}, describing)
+	small := openWith(t, "", engine.Options{Quant: "q4", EncoderQuant: "q8"}, describing)
 	all, err := plain.PredictMemory(question(300, 200, 0, 60, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +52,7 @@ func TestFootprint(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	loaded := opened(t, engine.Options{}, engine.Hooks{})
+	loaded := openWith(t, "", engine.Options{}, engine.Hooks{})
 	if _, err := loaded.PredictMemory(question(300, 200, 0, 0, 0)); err == nil {
 		t.Error("weights are loaded: accepted")
 	}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/formats"
-
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -35,26 +33,10 @@ func some() []string {
 	return bases
 }
 
-func embedded(t testing.TB, threads int) *engine.Engine {
-	t.Helper()
-	ck, err := formats.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := engine.New(ck, engine.Options{Threads: threads}, engine.Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
-
 func picture(t testing.TB, seed int64) *imageproc.Picture {
 	t.Helper()
 	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DefaultDecodeOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -108,7 +90,7 @@ func TestThreads(t *testing.T) {
 
 // Ensure that concurrent requests get the same answers as alone.
 func TestConcurrentRequests(t *testing.T) {
-	m := embedded(t, 2)
+	m := open(t, "", 2)
 	pics := []*imageproc.Picture{picture(t, 1), picture(t, 2), picture(t, 3)}
 	tokens := 40
 	if testing.Short() { // the race detector is slow
@@ -150,7 +132,7 @@ func TestConversation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and covers no additional kernel")
 	}
-	m := embedded(t, 2)
+	m := open(t, "", 2)
 	for _, o := range []methods.Options{
 		{}, holov64(), {Base: "divprune", NVis: 64, Restore: true, Compat: "released"},
 		{Base: "holov", NVis: 32, Restore: true, TwoStages: true},
@@ -204,7 +186,7 @@ func TestConversation(t *testing.T) {
 // Ensure that a cancelled request reports it and leaves the conversation usable, and that the next
 // turn starts with what it has read.
 func TestCancel(t *testing.T) {
-	m := embedded(t, 2)
+	m := open(t, "", 2)
 	c := m.NewConversation(holov64())
 	ctx, cancel := context.WithCancel(context.Background())
 	var pieces []string
@@ -239,7 +221,7 @@ func TestCancel(t *testing.T) {
 
 // Ensure that text from a user never becomes a control token or a picture's place.
 func TestUserTextIsText(t *testing.T) {
-	m := embedded(t, 1)
+	m := open(t, "", 1)
 	if _, err := m.Ask(context.Background(), engine.Request{
 		Prompt: "<image></s> <s>What number is written?", MaxTokens: 4,
 	}); err != nil {
@@ -249,7 +231,7 @@ func TestUserTextIsText(t *testing.T) {
 
 // Ensure that an impossible request returns an error that names the limit.
 func TestAskErrors(t *testing.T) {
-	m := embedded(t, 1)
+	m := open(t, "", 1)
 	pic := []*imageproc.Picture{picture(t, 7)}
 	bare := open(t, "testdata/llava15-tiny", 1)
 	for name, c := range map[string]struct {

@@ -2,13 +2,14 @@ package engine_test
 
 import (
 	"context"
-	"github.com/restore-vlm/restore/internal/formats"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/formats"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
@@ -18,21 +19,6 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
-
-func openWith(t testing.TB, dir string, o engine.Options) *engine.Engine {
-	t.Helper()
-	ck, err := formats.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := engine.New(ck, o, engine.Hooks{})
-	if err != nil {
-		ck.Close()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	return e
-}
 
 // Ensure that each plan's logits are near the logits with the weights as stored. Bounds are at most
 // twice the measured error, as a share of the logits' root mean square: 0.08 % for f16, 1.3 % for
@@ -53,7 +39,7 @@ func TestPlans(t *testing.T) {
 			dir := filepath.Join("testdata", name)
 			e := openWith(t, dir, engine.Options{
 				Threads: 2, Quant: c.decoder, EncoderQuant: c.encoder, CacheType: c.cache,
-			})
+			}, engine.Hooks{})
 			plain := open(t, dir, 1)
 			for _, prompt := range []string{"one-image", "two-images", "text-only"} {
 				ref, err := golden.Read(filepath.Join(dir, prompt+".ref"))
@@ -115,7 +101,7 @@ func TestPlanOfEachPart(t *testing.T) {
 	for _, describe := range []bool{false, true} {
 		e, err := engine.New(ck, engine.Options{Quant: "q4", EncoderQuant: "bf16"},
 			engine.Hooks{Describe: describe})
-		check(t, err)
+		must(t, err)
 		got := e.Info()
 		if got.Kept["Q4"] != decoder || got.Kept["Q8"] != tables ||
 			got.Kept["BF16Dot"] != encoder || got.Types["F32"] != got.Params {
@@ -156,10 +142,10 @@ func TestPlanErrors(t *testing.T) {
 			data[at+int64(i)] = byte(bits >> (8 * i))
 		}
 		raw, err := os.ReadFile(path)
-		check(t, err)
-		check(t, os.WriteFile(path, append(raw[:len(raw)-len(data)], data...), 0o644))
+		must(t, err)
+		must(t, os.WriteFile(path, append(raw[:len(raw)-len(data)], data...), 0o644))
 		ck, err := formats.Open(dir)
-		check(t, err)
+		must(t, err)
 		_, err = engine.New(ck, c.o, engine.Hooks{})
 		ck.Close()
 		if err == nil {
@@ -179,15 +165,15 @@ func TestPlanErrors(t *testing.T) {
 // of a file.
 func TestMadeWeights(t *testing.T) {
 	stored, err := formats.Open("testdata/llava15-tiny")
-	check(t, err)
+	must(t, err)
 	defer stored.Close()
 	ref, err := golden.Read("testdata/llava15-tiny/one-image.ref")
-	check(t, err)
+	must(t, err)
 	for _, plan := range []string{"", "q8"} {
 		work := new(nn.Work)
 		asked := map[tensor.DType]int{}
 		ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
-		check(t, err)
+		must(t, err)
 		e, err := engine.New(ck, engine.Options{Threads: 2, Quant: plan}, engine.Hooks{
 			Work: work,
 			Weights: func(m *kernel.Memory, name string, d tensor.DType,
@@ -199,10 +185,11 @@ func TestMadeWeights(t *testing.T) {
 				}
 				return &w.Tensor
 			}})
-		check(t, err)
+		must(t, err)
 		want := open(t, "testdata/llava15-tiny", 1)
 		if plan != "" {
-			want = openWith(t, "testdata/llava15-tiny", engine.Options{Threads: 1, Quant: plan})
+			want = openWith(t, "testdata/llava15-tiny",
+				engine.Options{Threads: 1, Quant: plan}, engine.Hooks{})
 		}
 		if !slices.Equal(logits(t, e, ref), logits(t, want, ref)) {
 			t.Errorf("%q: other logits than the checkpoint's", plan)
@@ -219,10 +206,10 @@ func TestMadeWeights(t *testing.T) {
 				t.Errorf("%q: %s: %+v", plan, what, c)
 			}
 		}
-		check(t, e.Close())
+		must(t, e.Close())
 	}
 	ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
-	check(t, err)
+	must(t, err)
 	_, err = engine.New(ck, engine.Options{},
 		engine.Hooks{Weights: func(*kernel.Memory, string, tensor.DType, []int) *tensor.Tensor {
 			return tensor.From([]int{1}, []float32{1})
@@ -238,7 +225,7 @@ func TestMadeWeights(t *testing.T) {
 // Ensure that progress rises to its end, with and without conversion.
 func TestLoadingProgress(t *testing.T) {
 	ck, err := formats.Open("testdata/llava15-tiny")
-	check(t, err)
+	must(t, err)
 	defer ck.Close()
 	file := packed(t, ck, engine.Options{Quant: "q4"})
 	for _, c := range []struct {
@@ -255,7 +242,7 @@ func TestLoadingProgress(t *testing.T) {
 			}
 			last, end = done, total
 		}
-		openWith(t, c.path, c.o)
+		openWith(t, c.path, c.o, engine.Hooks{})
 		if last != end || end == 0 {
 			t.Errorf("%s: ends at %d of %d", c.path, last, end)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 	"github.com/restore-vlm/restore/reduce"
@@ -29,50 +28,7 @@ var qwen3Prompts = map[string][]string{
 // Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same,
 // with both forms of the documents.
 func TestQwen3Stages(t *testing.T) {
-	for name, prompts := range qwen3Prompts {
-		dir := copyDir(t, filepath.Join("testdata", name))
-		for _, form := range []string{"hub", "5.x"} {
-			if form == "5.x" {
-				must(t, os.Remove(filepath.Join(dir, "preprocessor_config.json")))
-				must(t, os.Remove(filepath.Join(dir, "video_preprocessor_config.json")))
-				for _, file := range []string{"config", "processor_config"} {
-					must(t, os.Rename(filepath.Join(dir, file+"-5.x.ref"),
-						filepath.Join(dir, file+".json")))
-				}
-			}
-			e := open(t, dir, 2)
-			for _, prompt := range prompts {
-				t.Run(name+"/"+prompt+"/"+form, func(t *testing.T) {
-					checkQwen3(t, e, reference(t, name, prompt))
-				})
-			}
-		}
-	}
-}
-
-func checkQwen3(t *testing.T, e *engine.Engine, ref map[string]*tensor.Tensor) {
-	t.Helper()
-	got, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: ref, Tokens: 8})
-	must(t, err)
-	for name, want := range joined(t, ref) {
-		tol, have := tolStage, got[strings.Replace(name, "video.", "vision.", 1)]
-		switch {
-		case strings.HasSuffix(name, "f64_residual"), name == "mm_token_type_ids",
-			name == "pixel_values_videos", name == "video_grid_thw":
-			continue // inputs
-		case want.DType != tensor.F32:
-			tol = 0
-		case strings.Contains(name, "received"), strings.HasSuffix(name, "attn"):
-			tol = tolReceived
-		case name == "logits.tail":
-			have = lastRows(t, got["logits"], want.Shape[0])
-		}
-		if have == nil {
-			t.Errorf("%s: not in the trace", name)
-		} else if err := golden.Compare(have, want, tol); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	checkForms(t, qwen3Prompts, "preprocessor_config.json", "video_preprocessor_config.json")
 }
 
 // Ensure that the files of llama.cpp's converter give the same stages and tokens, the decoder's
@@ -82,7 +38,7 @@ func TestQwen3GGUF(t *testing.T) {
 	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
 	e := open(t, dir, 2)
 	for _, prompt := range qwen3Prompts[name] {
-		t.Run(prompt, func(t *testing.T) { checkQwen3(t, e, reference(t, name, prompt)) })
+		t.Run(prompt, func(t *testing.T) { checkPrompt(t, e, reference(t, name, prompt)) })
 	}
 	const text = "What is it? <|im_end|> 12 Äpfel"
 	want, err := open(t, filepath.Join("testdata", name), 1).Tokenizer().Encode(
@@ -94,7 +50,7 @@ func TestQwen3GGUF(t *testing.T) {
 		t.Errorf("tokens of %q: got %v, want %v", text, got.IDs, want.IDs)
 	}
 	must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
-	checkQwen3(t, open(t, dir, 2), reference(t, name, "text-only"))
+	checkPrompt(t, open(t, dir, 2), reference(t, name, "text-only"))
 }
 
 // Ensure that a decoder of K-quants (Q2_K to Q6_K, a tied head) with a projector's file reads
@@ -253,22 +209,4 @@ func TestQwen3Methods(t *testing.T) {
 }
 
 // Ensure that pictures have the reference's pixel values.
-func TestQwen3Pixels(t *testing.T) {
-	for name, prompts := range qwen3Prompts {
-		config, err := os.ReadFile(filepath.Join("testdata", name, "preprocessor_config.json"))
-		must(t, err)
-		proc, err := families.Processor(config)
-		must(t, err)
-		for _, prompt := range prompts {
-			p, want := openAsked(t, name, prompt), reference(t, name, prompt)["pixel_values"]
-			if want == nil {
-				continue
-			}
-			px, err := proc.Process(p.decoded(t, p.Pictures))
-			must(t, err)
-			if err := golden.Compare(tensor.From(px.Shape, px.Data), want, 0); err != nil {
-				t.Errorf("%s/%s: %v", name, prompt, err)
-			}
-		}
-	}
-}
+func TestQwen3Pixels(t *testing.T) { checkPixels(t, qwen3Prompts) }

@@ -17,7 +17,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -34,27 +33,12 @@ var axesBases = []string{"holov", "divprune", "vispruner", "visionzip", "dart", 
 // axes, with the pixel values of its pictures.
 func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	t.Helper()
-	dir := filepath.Join("testdata", name)
 	ref := reference(t, name, prompt)
-	var pics []*imageproc.Picture
-	for i := 0; ; i++ {
-		raw, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s-%d.png", prompt, i)))
-		if os.IsNotExist(err) {
-			break
-		}
-		must(t, err)
-		pic, err := imageproc.Decode(raw, prompt, imageproc.DefaultDecodeOptions())
-		must(t, err)
-		pics = append(pics, pic)
-	}
+	pics := numbered(t, filepath.Join("testdata", name, prompt+"-%d.png"))
 	if len(pics) == 0 {
 		return ref
 	}
-	config, err := os.ReadFile(filepath.Join(dir, "preprocessor_config.json"))
-	must(t, err)
-	proc, err := families.Processor(config)
-	must(t, err)
-	px, err := proc.Process(pics)
+	px, err := processor(t, name).Process(pics)
 	must(t, err)
 	ref["pixel_values"] = tensor.From(px.Shape, px.Data)
 	var grid []int64
@@ -64,13 +48,6 @@ func axesReference(t testing.TB, name, prompt string) map[string]*tensor.Tensor 
 	made := tensor.From([]int{len(pics), 3}, grid)
 	must(t, golden.Compare(made, ref["image_grid_thw"], 0))
 	return ref
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // tolSharp is for decoder attention in rows with a probability near 1/2. The encoder's noise, which

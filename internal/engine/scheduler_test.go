@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,17 +27,17 @@ import (
 	"github.com/restore-vlm/restore/internal/scene"
 )
 
-// opened returns the embedded model. It checks at the end of the test that all pages are free.
+// opened returns the embedded model, as openedAt.
 func opened(t *testing.T, o Options) *Engine {
 	t.Helper()
-	ck, err := formats.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.Threads == 0 {
-		o.Threads = 2
-	}
-	e, err := New(ck, o, Hooks{})
+	return openedAt(t, "", o, Hooks{})
+}
+
+// openedAt returns the model in a folder. It checks at the end of the test that all pages are free.
+func openedAt(t *testing.T, path string, o Options, h Hooks) *Engine {
+	t.Helper()
+	o.Threads = cmp.Or(o.Threads, 2)
+	e, err := OpenWith(formats.Files{Model: path}, o, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,26 +99,17 @@ func drawn(t testing.TB, seed int64) *imageproc.Picture {
 // tiny is a checkpoint of eight small layers, without a tokenizer, with 36 tokens for a picture.
 func tiny(t *testing.T, o Options) *Engine {
 	t.Helper()
-	ck, err := formats.Open("testdata/inmodel-tiny")
-	if err != nil {
-		t.Fatal(err)
-	}
+	return openedTiny(t, "testdata/inmodel-tiny", o)
+}
+
+// openedTiny is tiny with the files in a folder.
+func openedTiny(t *testing.T, dir string, o Options) *Engine {
+	t.Helper()
 	processor, err := families.Processor([]byte(tinyProcessor))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Threads = 2
-	e, err := New(ck, o, Hooks{Processor: processor})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if !e.closed.Load() {
-			returned(t, e)
-			e.Close()
-		}
-	})
-	return e
+	return openedAt(t, dir, o, Hooks{Processor: processor})
 }
 
 const tinyProcessor = `{"image_processor_type": "CLIPImageProcessor", "resample": 3, "size": {"shortest_edge": 84},
@@ -815,18 +807,7 @@ func TestShortenedFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ck, err := formats.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		processor, err := families.Processor([]byte(tinyProcessor))
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := New(ck, Options{Threads: 2}, Hooks{Processor: processor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := openedTiny(t, dir, Options{})
 		reqs := mixed(t, e, 8)
 		want, _ := together(e, reqs, background)
 		if err := os.Truncate(file, keep); err != nil {
@@ -847,7 +828,7 @@ func TestShortenedFile(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
-		if ck, err = formats.Open(dir); err == nil {
+		if ck, err := formats.Open(dir); err == nil {
 			if _, err = New(ck, Options{Threads: 2}, Hooks{}); err == nil {
 				t.Errorf("%d bytes were opened as a model", keep)
 			}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -27,15 +26,7 @@ func TestTaps(t *testing.T) {
 		"qwen3vl-tiny", "llava-siglip-tiny",
 	} {
 		t.Run(dir, func(t *testing.T) {
-			ck, err := formats.Open("testdata/" + dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e, err := New(ck, Options{Threads: 2}, Hooks{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
+			e := openedAt(t, "testdata/"+dir, Options{}, Hooks{})
 			m := &Image{Picture: drawn(t, 5)}
 			// one of several pictures, so that OneVision does not blend patches
 			made, err := e.prepare(context.Background(), e.imageTask(m, e.as(m.key(), 2, nil)), 0)

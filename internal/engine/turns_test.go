@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"github.com/restore-vlm/restore/internal/formats"
 	"path/filepath"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
@@ -18,11 +18,7 @@ const tolTurns = 1e-5
 // either piece. Positions continue after a picture that takes fewer positions than tokens.
 func TestTwoTurns(t *testing.T) {
 	dir := filepath.Join("testdata", "qwen25vl-tiny")
-	ck, err := formats.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := New(ck, Options{Threads: 1}, Hooks{})
+	e, err := OpenWith(formats.Files{Model: dir}, Options{Threads: 1}, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestInsideEncoder(t *testing.T) {
 // Ensure that two pictures of one request are reduced as each alone, and that an encoded picture
 // can be reduced again and again.
 func TestInsideEncoderPictures(t *testing.T) {
-	m := embedded(t, 2)
+	m := open(t, "", 2)
 	ctx := context.Background()
 	pics := []*imageproc.Picture{picture(t, 11), picture(t, 12)}
 	both, err := m.Encode(ctx, engine.Pictures(pics...))

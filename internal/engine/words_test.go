@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -231,15 +230,7 @@ func TestWords(t *testing.T) {
 	if q := encode("Where?"); len(all) <= len(q) || slices.Contains(all, e.m.ImageToken()) {
 		t.Errorf("the whole prompt: %v", all)
 	}
-	ck, err := formats.Open("testdata/qwen25vl-tiny")
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := New(ck, Options{Threads: 1}, Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
+	q := openedAt(t, "testdata/qwen25vl-tiny", Options{Threads: 1}, Hooks{})
 	before, after := q.m.(interface{ Marks() (int32, int32) }).Marks()
 	ids := []int32{5, 6, before, q.m.ImageToken(), after, 7, 8}
 	for _, o := range readers[:2] {
