@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"image/jpeg"
 	"image/png"
 	"os"
@@ -171,50 +170,17 @@ func TestInterrupted(t *testing.T) {
 // Ensure that no output is an input of its command or another of its outputs, under any name, and
 // that nothing was computed or changed.
 func TestOutputIsNoInput(t *testing.T) {
-	picture := clitest.Drawn(t, 0)
-	dir := filepath.Dir(picture)
-	link, hard := filepath.Join(dir, "link.png"), filepath.Join(dir, "hard.png")
-	chart := filepath.Join(dir, "hard.svg")
-	if err := errors.Join(os.Symlink("scene.png", link), os.Link(picture, hard),
-		os.Link(picture, chart),
-		os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(picture)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listed := len(clitest.Names(t, dir))
+	const picture = "DIR/scene.png"
 	processor := clitest.Embedded(t, "preprocessor_config.json")
-	for name, args := range map[string][]string{
+	tested.SparesInputs(t, map[string][]string{
 		"frame":     {"trace", "--video-frames", picture, "-p", "?", "--out", picture},
 		"image":     {"inspect", "image", "--processor", processor, "--image", picture, "--out", picture},
 		"processor": {"inspect", "image", "--processor", processor, "--image", picture, "--out", processor},
 		"tokens":    {"inspect", "tokens", "--tokenizer", processor, "--in", picture, "--out", picture},
 		"features":  {"reduce", "--base", "grid", "--n-vis", "4", "--in", picture, "--out", picture},
 		"trace":     {"trace", "--in", picture, "--out", picture},
-		"attention": {"attention", "--image", picture, "-p", "?", "--out", chart},
-	} {
-		r := commandLine(args...)
-		if r.Code != cli.ExitUsage || r.Out != "" || !strings.Contains(r.Err, ", want another") {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q", name, r.Code, r.Out, r.Err)
-		}
-	}
-	after, err := os.ReadFile(picture)
-	if err != nil || !bytes.Equal(before, after) || len(clitest.Names(t, dir)) != listed {
-		t.Errorf("the input changed, or files are left: %q, %v", clitest.Names(t, dir), err)
-	}
-	out, err := os.Create(filepath.Join(dir, "out.png"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	cmd := process("scene", "-o", out.Name())
-	cmd.Stdout = out
-	if r := clitest.Finish(t, cmd); r.Code != cli.ExitUsage ||
-		!strings.Contains(r.Err, "which stdout goes to") {
-		t.Errorf("stdout's file: exit %d, stderr %q", r.Code, r.Err)
-	}
+		"attention": {"attention", "--image", picture, "-p", "?", "--out", "DIR/hard.svg"},
+	}, "scene", "-o", "DIR/out.png")
 }
 
 // Ensure that unwritable files are refused before the work begins.

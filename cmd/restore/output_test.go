@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"image/png"
 	"os"
 	"path/filepath"
@@ -52,50 +51,18 @@ func TestOutputDash(t *testing.T) {
 // Ensure that no output is an input of its command or another of its outputs, under any name, and
 // that nothing was computed or changed.
 func TestOutputIsNoInput(t *testing.T) {
-	picture := clitest.Drawn(t, 0)
-	dir := filepath.Dir(picture)
-	link, hard := filepath.Join(dir, "link.png"), filepath.Join(dir, "hard.png")
-	chart := filepath.Join(dir, "hard.svg")
-	if err := errors.Join(os.Symlink("scene.png", link), os.Link(picture, hard),
-		os.Link(picture, chart),
-		os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(picture)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listed := len(clitest.Names(t, dir))
-	for name, args := range map[string][]string{
-		"overlay":         {"run", "--image", picture, "-p", "?", "--overlay", picture},
-		"another name":    {"run", "--image", picture, "-p", "?", "--overlay", dir + "/./scene.png"},
-		"link":            {"run", "--image", picture, "-p", "?", "--overlay", link},
-		"hard link":       {"run", "--image", picture, "-p", "?", "--overlay", hard},
-		"input is a link": {"run", "--image", link, "-p", "?", "--overlay", picture},
-		"model's file":    {"pack", "-m", dir, "-o", filepath.Join(dir, "config.json")},
-		"two outputs": {"run", "--image", picture, "-p", "?", "--base", "pdrop", "--n-vis", "192", "--overlay", dir + "/new.png",
-			"--overlay-stages", dir + "/./new.png"},
-	} {
-		r := commandLine(args...)
-		if r.Code != cli.ExitUsage || r.Out != "" || !strings.Contains(r.Err, ", want another") {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q", name, r.Code, r.Out, r.Err)
-		}
-	}
-	after, err := os.ReadFile(picture)
-	if err != nil || !bytes.Equal(before, after) || len(clitest.Names(t, dir)) != listed {
-		t.Errorf("the input changed, or files are left: %q, %v", clitest.Names(t, dir), err)
-	}
-	out, err := os.Create(filepath.Join(dir, "out.png"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	cmd := process("run", "--image", picture, "-p", "?", "--overlay", out.Name())
-	cmd.Stdout = out
-	if r := clitest.Finish(t, cmd); r.Code != cli.ExitUsage ||
-		!strings.Contains(r.Err, "which stdout goes to") {
-		t.Errorf("stdout's file: exit %d, stderr %q", r.Code, r.Err)
-	}
+	drawing := []string{"run", "--image", "DIR/scene.png", "-p", "?", "--overlay"}
+	onto := func(file string) []string { return append(drawing[:len(drawing):len(drawing)], file) }
+	tested.SparesInputs(t, map[string][]string{
+		"overlay":         onto("DIR/scene.png"),
+		"another name":    onto("DIR/./scene.png"),
+		"link":            onto("DIR/link.png"),
+		"hard link":       onto("DIR/hard.png"),
+		"input is a link": {"run", "--image", "DIR/link.png", "-p", "?", "--overlay", "DIR/scene.png"},
+		"model's file":    {"pack", "-m", "DIR", "-o", "DIR/config.json"},
+		"two outputs": {"run", "--image", "DIR/scene.png", "-p", "?", "--base", "pdrop", "--n-vis", "192",
+			"--overlay", "DIR/new.png", "--overlay-stages", "DIR/./new.png"},
+	}, onto("DIR/out.png")...)
 }
 
 // Ensure that unwritable files are refused before the work begins.
