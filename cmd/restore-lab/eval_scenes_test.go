@@ -12,6 +12,7 @@ import (
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/compare"
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 // referenceScenes are pictures with the outcomes of the reference implementation.
@@ -29,13 +30,7 @@ func TestScenesAgreeWithReference(t *testing.T) {
 	var rows []struct {
 		Questions []struct{ Right map[string]float64 }
 	}
-	data, err := os.ReadFile(referenceScenes + "/questions.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &rows); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, referenceScenes+"/questions.json", &rows)
 	b, pictures, err := benchmarks.SceneFolder(referenceScenes, 0)
 	if err != nil || pictures != len(rows) {
 		t.Fatalf("%v: %d pictures, want %d", err, pictures, len(rows))

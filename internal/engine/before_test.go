@@ -77,8 +77,7 @@ func encoded(
 // the others hidden, in windows and without, and that the decoder reads them at their original
 // places: features, DeepStack's rows, logits, and greedy tokens.
 func TestPrunedEncoderGoldens(t *testing.T) {
-	g, err := golden.Read("testdata/pixelprune/encoded.safetensors")
-	must(t, err)
+	g := golden.Read(t, "testdata/pixelprune/encoded.safetensors")
 	cases := 0
 	for key := range g {
 		name, ok := strings.CutSuffix(key, "/x")

@@ -3,11 +3,13 @@ package engine_test
 import (
 	"cmp"
 	"context"
-	"github.com/restore-vlm/restore/internal/formats"
 	"math"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/golden"
 
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -18,7 +20,7 @@ import (
 func TestDARTInsideDecoder(t *testing.T) {
 	const first, images, rows, layer = 7, 36, 52, 2
 	dir := filepath.Join("testdata", "inmodel-tiny")
-	e, in := open(t, dir, 2), mustRead(t, filepath.Join(dir, "prompt.ref"))
+	e, in := open(t, dir, 2), golden.Read(t, filepath.Join(dir, "prompt.ref"))
 	ck, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,13 @@ package engine_test
 import (
 	"bytes"
 	"context"
-	"github.com/restore-vlm/restore/internal/checkpoint/folder"
-	"github.com/restore-vlm/restore/internal/checkpoint/hf"
-	"github.com/restore-vlm/restore/internal/formats"
 	"os"
 	"testing"
 	"testing/fstest"
+
+	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/formats"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
@@ -56,10 +57,7 @@ func FuzzConfig(f *testing.F) {
 // FuzzTrace runs a trace on any safetensors file.
 func FuzzTrace(f *testing.F) {
 	for _, prompt := range []string{"text-only", "one-image"} {
-		raw, err := golden.ReadFile("testdata/llava15-tiny/" + prompt + ".ref")
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := golden.ReadFile(f, "testdata/llava15-tiny/"+prompt+".ref")
 		f.Add(raw)
 	}
 	f.Add([]byte("\x60\x00\x00\x00\x00\x00\x00\x00" +

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,23 +26,10 @@ const tolFileLogits = 1e-4
 func unzip(t *testing.T, archive string) string {
 	t.Helper()
 	z, err := zip.OpenReader(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer z.Close()
 	dir := t.TempDir()
-	for _, f := range z.File {
-		r, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(r)
-		path := filepath.Join(dir, filepath.FromSlash(f.Name))
-		if err := errors.Join(err, r.Close(), os.MkdirAll(filepath.Dir(path), 0o777),
-			os.WriteFile(path, b, 0o666)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	must(t, os.CopyFS(dir, z))
 	return dir
 }
 
@@ -85,10 +71,7 @@ func TestGGUF(t *testing.T) {
 		"llava15-tiny-classic-bf16": "llava15-tiny-bf16.gguf",
 		"llava15-tiny-split-f16":    "llava15-tiny-f16-00001-of-00003.gguf",
 	} {
-		ref, err := golden.Read(filepath.Join(dir, folder, "ref.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := golden.Read(t, filepath.Join(dir, folder, "ref.safetensors"))
 		checkTrace(t, formats.Files{Model: filepath.Join(dir, folder, file)}, ref, "logits")
 	}
 }
@@ -193,10 +176,7 @@ func TestGGUFReferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	for folder, x := range tiny {
-		ref, err := golden.Read(filepath.Join(root, folder, "ref.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := golden.Read(t, filepath.Join(root, folder, "ref.safetensors"))
 		files := formats.Files{Model: filepath.Join(root, folder, x.Files[0])}
 		if folder == "qwen25vl-tiny-mmf16" {
 			files = formats.Files{Model: filepath.Join(root, "qwen25vl-tiny", x.Files[0]),
@@ -205,10 +185,7 @@ func TestGGUFReferences(t *testing.T) {
 		checkTrace(t, files, ref, "logits")
 	}
 	const wide = "llava15-wide-tiny"
-	ref, err := golden.Read(filepath.Join(root, wide, "ref.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := golden.Read(t, filepath.Join(root, wide, "ref.safetensors"))
 	for _, q := range []string{"Q2_K", "Q4_K_M", "Q6_K"} {
 		checkTrace(t, formats.Files{Model: filepath.Join(root, wide, wide+"-"+q+".gguf")}, ref,
 			q+".logits")

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,10 +92,7 @@ func reference(t testing.TB, name, prompt string) map[string]*tensor.Tensor {
 	if root := os.Getenv("RESTORE_ORACLE"); root != "" {
 		path = filepath.Join(root, "models", "ref", name, prompt+".safetensors")
 	}
-	ref, err := golden.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := golden.Read(t, path)
 	return ref
 }
 
@@ -130,12 +126,9 @@ func roundedModel(t testing.TB, name string) string {
 	}
 	if name == "llava15-tiny-bf16-sharded" {
 		dir, narrow, dtype = copyDir(t, "testdata/"+name), tensor.F32ToBF16, tensor.BF16
-		data, err := os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
-		must(t, err)
-		must(t, json.Unmarshal(data, &index))
+		golden.JSON(t, filepath.Join(dir, "model.safetensors.index.json"), &index)
 	}
-	weights, err := golden.Read("testdata/llava15-tiny/model.safetensors")
-	must(t, err)
+	weights := golden.Read(t, "testdata/llava15-tiny/model.safetensors")
 	files := map[string]map[string]*tensor.Tensor{}
 	for name, w := range weights {
 		wide, err := w.Float32s()
@@ -226,18 +219,11 @@ func restoreTrace(
 	t testing.TB, threads int,
 ) func(t testing.TB, p int, o methods.Options) map[string]*tensor.Tensor {
 	dir := copyDir(t, "testdata/restore-tiny")
-	weights, err := golden.ReadFile(filepath.Join(dir, "model.safetensors"))
-	must(t, err)
+	weights := golden.ReadFile(t, filepath.Join(dir, "model.safetensors"))
 	must(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), weights, 0o644))
 	e := open(t, dir, threads)
-	data, err := os.ReadFile("testdata/restore-tiny/ref-inputs.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var in restoreInputs
-	if err := json.Unmarshal(data, &in); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "testdata/restore-tiny/ref-inputs.json", &in)
 	proc := processor(t, "restore-tiny")
 	var inputs []map[string]*tensor.Tensor
 	for _, p := range in.Prompts {
@@ -271,8 +257,7 @@ func restoreTrace(
 func TestSigLIPTower(t *testing.T) {
 	const name = "llava-siglip-tiny"
 	e := open(t, filepath.Join("testdata", name), 2)
-	ref, err := golden.Read(filepath.Join("testdata", name, "one-image.ref"))
-	must(t, err)
+	ref := golden.Read(t, filepath.Join("testdata", name, "one-image.ref"))
 	checkStages(t, e, ref)
 
 	pic := decoded(t, filepath.Join("testdata", name, "picture.png"))

@@ -56,17 +56,11 @@ var inside = []struct {
 // code's and the RESTORE reference's.
 func TestInsideDecoder(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
-	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := golden.Read(t, filepath.Join(dir, "prompt.ref"))
 	e := open(t, dir, 2)
 	for _, c := range inside {
 		t.Run(c.name, func(t *testing.T) {
-			ref, err := golden.Read(filepath.Join(dir, c.name+".ref"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ref := golden.Read(t, filepath.Join(dir, c.name+".ref"))
 			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: c.o, Tokens: 12,
 			})
@@ -196,10 +190,7 @@ func clampInf(t *testing.T, name string, g, w *tensor.Tensor) {
 // token among the picture's tokens, pictures in tiles with newlines, positions of three axes,
 // several pictures.
 func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
-	gqa, err := golden.Read(filepath.Join("testdata", "llava15-gqa-full-tiny", "two-images.ref"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gqa := golden.Read(t, filepath.Join("testdata", "llava15-gqa-full-tiny", "two-images.ref"))
 	return map[string]map[string]*tensor.Tensor{
 		"llava15-gqa-full-tiny":  gqa,
 		"llavanext-vicuna-tiny":  nextInputs(t, "llavanext-vicuna-tiny", "two-images"),
@@ -445,8 +436,7 @@ func TestInsidePlaces(t *testing.T) {
 	}
 	dir := filepath.Join("testdata", "inmodel-tiny")
 	e := open(t, dir, 2)
-	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
-	must(t, err)
+	in := golden.Read(t, filepath.Join(dir, "prompt.ref"))
 	pixels, _ := in["pixel_values"].Float32s()
 	ids, _ := in["input_ids"].Int64s()
 	img := int64(e.Model().ImageToken())

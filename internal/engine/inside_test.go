@@ -36,10 +36,7 @@ func openInside(t *testing.T) *insideCase {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	in, err := golden.Read(filepath.Join(dir, "prompt.ref"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := golden.Read(t, filepath.Join(dir, "prompt.ref"))
 	ids, err := in["input_ids"].Int64s()
 	if err != nil {
 		t.Fatal(err)
@@ -187,10 +184,7 @@ func TestInsideLaterTurns(t *testing.T) {
 		"two_12":                    {Base: "grid", NVis: 12, Restore: true, TwoStages: true, Anchors: "covered", Join: "all"},
 		"two_3":                     {Base: "grid", NVis: 3, Restore: true, TwoStages: true},
 	} {
-		ref, err := golden.Read(filepath.Join("testdata", "inmodel-tiny", name+".ref"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := golden.Read(t, filepath.Join("testdata", "inmodel-tiny", name+".ref"))
 		logits, _ := ref["logits"].Float32s()
 		tokens, _ := ref["tokens"].Int64s()
 		vocab := c.e.shape.Vocab

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/golden"
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -39,14 +40,8 @@ type edit struct {
 // Ensure that every edit of a checkpoint that a loader must refuse returns an error of one line
 // that names the cause, and that the other edits load.
 func TestMutatedCheckpoints(t *testing.T) {
-	data, err := os.ReadFile("testdata/mutations.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all struct{ Cases []mutation }
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "testdata/mutations.json", &all)
 	n := 0
 	for _, c := range all.Cases {
 		if !strings.HasPrefix(c.Base, "llava") {

@@ -166,20 +166,11 @@ func TestNextReductions(t *testing.T) {
 	}
 	if _, err := lab.Trace(context.Background(), open(t, "testdata/llava15-tiny", 1),
 		lab.TraceRequest{
-			Inputs: mustRead(t, "testdata/llava15-tiny/one-image.ref"),
+			Inputs: golden.Read(t, "testdata/llava15-tiny/one-image.ref"),
 			Reduce: methods.Options{Base: "holov", NVis: 4, Newlines: "keep"},
 		}); err == nil || !strings.Contains(err.Error(), "newlines") {
 		t.Errorf("newlines without any: got %v, want a refusal by name", err)
 	}
-}
-
-func mustRead(t testing.TB, path string) map[string]*tensor.Tensor {
-	t.Helper()
-	ref, err := golden.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ref
 }
 
 // Ensure that every token of a picture in tiles lies at one patch or at the end of one row, that

@@ -52,9 +52,7 @@ type asked struct {
 func openAsked(t testing.TB, name, prompt string) *asked {
 	t.Helper()
 	p := &asked{dir: filepath.Join("testdata", name)}
-	data, err := os.ReadFile(filepath.Join(p.dir, prompt+".ref.json"))
-	must(t, err)
-	must(t, json.Unmarshal(data, p))
+	golden.JSON(t, filepath.Join(p.dir, prompt+".ref.json"), p)
 	return p
 }
 
@@ -240,8 +238,7 @@ func TestOneVisionReduced(t *testing.T) {
 func TestOneVisionOriginal(t *testing.T) {
 	const name, prompt = "llava-onevision-tiny", "odd"
 	hub := filepath.Join("testdata", name)
-	weights, err := golden.Read(filepath.Join(hub, "model.safetensors"))
-	must(t, err)
+	weights := golden.Read(t, filepath.Join(hub, "model.safetensors"))
 	names := strings.NewReplacer(
 		"language_model.model.", "model.", "language_model.lm_head.", "lm_head.",
 		"multi_modal_projector.linear_1.", "model.mm_projector.0.",
@@ -355,8 +352,7 @@ func checkReductions(t *testing.T, name string) {
 	for _, file := range files {
 		run := strings.TrimSuffix(filepath.Base(file), ".ref.gz")
 		t.Run(name+"/"+run, func(t *testing.T) {
-			want, err := golden.Read(strings.TrimSuffix(file, ".gz"))
-			must(t, err)
+			want := golden.Read(t, strings.TrimSuffix(file, ".gz"))
 			i := strings.LastIndex(run, "-n")
 			prompt, base := run[:strings.LastIndex(run[:i], "-")], "holov"
 			if strings.Contains(run, "divprune") {

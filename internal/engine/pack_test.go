@@ -63,8 +63,7 @@ func TestPacked(t *testing.T) {
 			if c.input == "" {
 				continue
 			}
-			ref, err := golden.Read(filepath.Join(dir, c.input+".ref"))
-			must(t, err)
+			ref := golden.Read(t, filepath.Join(dir, c.input+".ref"))
 			if !slices.Equal(logits(t, got, ref), logits(t, want, ref)) {
 				t.Errorf("%s %q: other logits than the directory's", c.name, o.Quant)
 			}
@@ -141,8 +140,7 @@ func inOrder(t *testing.T, dir string) *ordered {
 // the measured error.
 func TestOrdered(t *testing.T) {
 	const dir = "testdata/llava15-tiny"
-	ref, err := golden.Read(filepath.Join(dir, "one-image.ref"))
-	must(t, err)
+	ref := golden.Read(t, filepath.Join(dir, "one-image.ref"))
 	open := func(o engine.Options) *engine.Engine {
 		ck := inOrder(t, dir)
 		e, err := engine.New(ck, o, engine.Hooks{})

@@ -273,10 +273,7 @@ func notANumber(t *testing.T, x *tensor.Tensor) *tensor.Tensor {
 // inputs that do not fit.
 func TestTraceInputs(t *testing.T) {
 	e := open(t, "testdata/llava15-tiny", 1)
-	ref, err := golden.Read("testdata/llava15-tiny/two-images.ref")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := golden.Read(t, "testdata/llava15-tiny/two-images.ref")
 	trace := func(in map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 		return lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in, Tokens: 2})
 	}

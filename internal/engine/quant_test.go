@@ -42,10 +42,7 @@ func TestPlans(t *testing.T) {
 			}, engine.Hooks{})
 			plain := open(t, dir, 1)
 			for _, prompt := range []string{"one-image", "two-images", "text-only"} {
-				ref, err := golden.Read(filepath.Join(dir, prompt+".ref"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				ref := golden.Read(t, filepath.Join(dir, prompt+".ref"))
 				got, want := logits(t, e, ref), logits(t, plain, ref)
 				for i := range want {
 					sum += float64(got[i]-want[i]) * float64(got[i]-want[i])
@@ -167,8 +164,7 @@ func TestMadeWeights(t *testing.T) {
 	stored, err := formats.Open("testdata/llava15-tiny")
 	must(t, err)
 	defer stored.Close()
-	ref, err := golden.Read("testdata/llava15-tiny/one-image.ref")
-	must(t, err)
+	ref := golden.Read(t, "testdata/llava15-tiny/one-image.ref")
 	for _, plan := range []string{"", "q8"} {
 		work := new(nn.Work)
 		asked := map[tensor.DType]int{}

@@ -119,10 +119,8 @@ func TestAxesNewConfigForm(t *testing.T) {
 // Ensure that faulty edits of these checkpoints are also refused with an error that names the
 // cause.
 func TestAxesMutated(t *testing.T) {
-	data, err := os.ReadFile("testdata/mutations.json")
-	must(t, err)
 	var all struct{ Cases []mutation }
-	must(t, json.Unmarshal(data, &all))
+	golden.JSON(t, "testdata/mutations.json", &all)
 	cases := append(all.Cases, configCases()...)
 	n := 0
 	for _, c := range cases {
@@ -381,7 +379,7 @@ func TestAxesMergePositions(t *testing.T) {
 	} {
 		_, err := lab.Trace(context.Background(), open(t, "testdata/llava15-tiny", 1),
 			lab.TraceRequest{
-				Inputs: mustRead(t, "testdata/llava15-tiny/one-image.ref"), Reduce: o,
+				Inputs: golden.Read(t, "testdata/llava15-tiny/one-image.ref"), Reduce: o,
 			})
 		if err == nil || !strings.Contains(err.Error(), "merge-position: got axes-mean") {
 			t.Errorf("%s: got %v, want a refusal by name", o.Base, err)

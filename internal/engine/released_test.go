@@ -92,16 +92,14 @@ func referenceRuns(t *testing.T, kind string) map[string]*tensor.Tensor {
 	t.Helper()
 	root := os.Getenv("RESTORE_ORACLE")
 	if root == "" {
-		runs, err := golden.Read("testdata/restore-tiny/" + kind + ".ref")
-		must(t, err)
+		runs := golden.Read(t, "testdata/restore-tiny/"+kind+".ref")
 		return runs
 	}
 	files, err := filepath.Glob(filepath.Join(root, "restore-official", kind, "*.safetensors"))
 	must(t, err)
 	runs := map[string]*tensor.Tensor{}
 	for _, file := range files {
-		one, err := golden.Read(file)
-		must(t, err)
+		one := golden.Read(t, file)
 		for name, x := range one {
 			runs[strings.TrimSuffix(filepath.Base(file), ".safetensors")+"/"+name] = x
 		}

@@ -23,10 +23,7 @@ func TestTwoTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	ref, err := golden.Read(filepath.Join(dir, "two-turns.ref"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := golden.Read(t, filepath.Join(dir, "two-turns.ref"))
 	ints := func(name string) []int64 {
 		v, err := ref[name].Int64s()
 		if err != nil {

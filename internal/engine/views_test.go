@@ -31,7 +31,6 @@ type viewsCase struct {
 func readViews(t *testing.T, name string, tilesHigh, tilesWide int) *viewsCase {
 	t.Helper()
 	c := &viewsCase{name: name}
-	var err error
 	in, runs := filepath.Join("testdata", "views", name+".ref"),
 		filepath.Join("testdata", "views", "runs.ref")
 	if root := os.Getenv("RESTORE_ORACLE"); root != "" {
@@ -39,12 +38,7 @@ func readViews(t *testing.T, name string, tilesHigh, tilesWide int) *viewsCase {
 		in, runs = filepath.Join(root, "inputs", name+".safetensors"),
 			filepath.Join(root, "next.safetensors")
 	}
-	if c.in, err = golden.Read(in); err != nil {
-		t.Fatal(err)
-	}
-	if c.ref, err = golden.Read(runs); err != nil {
-		t.Fatal(err)
-	}
+	c.in, c.ref = golden.Read(t, in), golden.Read(t, runs)
 	x, hidden, keys := c.in["X"], c.in["hidden"], c.in["keys"]
 	count, patches := x.Shape[0], x.Shape[1]
 	v := &model.Visual{

@@ -34,11 +34,11 @@ var within = []struct {
 // equal the released code's and the RESTORE reference's.
 func TestInsideEncoder(t *testing.T) {
 	dir := filepath.Join("testdata", "inmodel-tiny")
-	in := mustRead(t, filepath.Join(dir, "prompt.ref"))
+	in := golden.Read(t, filepath.Join(dir, "prompt.ref"))
 	e := open(t, dir, 2)
 	for _, c := range within {
 		t.Run(c.name, func(t *testing.T) {
-			ref := mustRead(t, filepath.Join(dir, c.name+".ref"))
+			ref := golden.Read(t, filepath.Join(dir, c.name+".ref"))
 			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
 				Inputs: in, Reduce: c.o, Tokens: 12,
 			})
@@ -136,7 +136,7 @@ func TestInsideEncoderRefused(t *testing.T) {
 		if name == "qwen25vl-tiny" {
 			in = axesReference(t, name, "one-image")
 		} else {
-			in = mustRead(t, filepath.Join("testdata", name, "one-image.ref"))
+			in = golden.Read(t, filepath.Join("testdata", name, "one-image.ref"))
 		}
 		for base, reason := range want {
 			_, err := lab.Trace(context.Background(), e, lab.TraceRequest{

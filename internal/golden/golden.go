@@ -2,43 +2,79 @@
 package golden
 
 import (
+	"archive/zip"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math"
 	"os"
+	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // ReadFile returns the bytes of a file or, where only path.gz is there, what that holds.
-func ReadFile(path string) ([]byte, error) {
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
 	raw, err := os.ReadFile(path)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return raw, err
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
 	}
 	packed, gzErr := os.Open(path + ".gz")
 	if gzErr != nil {
-		return nil, err // it names the file that the test asked for
+		t.Fatal(err) // it names the file that the test asked for
 	}
 	defer packed.Close()
 	z, err := gzip.NewReader(packed)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", packed.Name(), err)
+	if err == nil {
+		raw, err = io.ReadAll(z)
 	}
-	return io.ReadAll(z)
+	if err != nil {
+		t.Fatalf("%s: %v", packed.Name(), err)
+	}
+	return raw
+}
+
+// JSON decodes a file, which [ReadFile] reads, into v.
+func JSON(t testing.TB, path string, v any) {
+	t.Helper()
+	if err := json.Unmarshal(ReadFile(t, path), v); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// Unzip returns the files of an archive by name.
+func Unzip(t testing.TB, path string) map[string][]byte {
+	t.Helper()
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	files := map[string][]byte{}
+	for _, f := range z.File {
+		if files[f.Name], err = fs.ReadFile(z, f.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
 }
 
 // Read returns the tensors of a safetensors file, which [ReadFile] reads.
-func Read(path string) (map[string]*tensor.Tensor, error) {
-	raw, err := ReadFile(path)
+func Read(t testing.TB, path string) map[string]*tensor.Tensor {
+	t.Helper()
+	tensors, err := checkpoint.ReadSafetensors(ReadFile(t, path))
 	if err != nil {
-		return nil, err
+		t.Fatalf("%s: %v", path, err)
 	}
-	return checkpoint.ReadSafetensors(raw)
+	return tensors
 }
 
 // Compare reports how got differs from want by more than tol times the largest

@@ -2,16 +2,14 @@ package grammar_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/grammar"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
@@ -27,18 +25,7 @@ func tokenizers(tb testing.TB) map[string]*tokenizer.Tokenizer {
 	}
 	all["builtin"] = data
 	for _, name := range []string{"llama_legacy", "qwen2"} {
-		f, err := os.Open("../tokenizer/testdata/" + name + ".json.gz")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if all[name], err = io.ReadAll(z); err != nil {
-			tb.Fatal(err)
-		}
+		all[name] = golden.ReadFile(tb, "../tokenizer/testdata/"+name+".json")
 	}
 	toks := map[string]*tokenizer.Tokenizer{}
 	for name, data := range all {

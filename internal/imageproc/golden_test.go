@@ -17,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/golden"
-	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // The goldens in testdata come from Pillow 11.1.0 and the slow processors of
@@ -43,13 +42,6 @@ func readFile(t testing.TB, elem ...string) []byte {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func readJSON(t testing.TB, v any, elem ...string) {
-	t.Helper()
-	if err := json.Unmarshal(readFile(t, elem...), v); err != nil {
-		t.Fatalf("%s: %v", filepath.Join(elem...), err)
-	}
 }
 
 func sum(b []byte) string {
@@ -88,15 +80,6 @@ func readPNG(t testing.TB, elem ...string) *Picture {
 	return p
 }
 
-func readGoldens(t testing.TB, elem ...string) map[string]*tensor.Tensor {
-	t.Helper()
-	g, err := golden.Read(filepath.Join(elem...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
-
 type decodeCase struct {
 	Format string
 	RGB    map[string]struct {
@@ -116,7 +99,7 @@ var policies = map[string]DecodeOptions{
 func TestDecodeGoldens(t *testing.T) {
 	forEachRoot(t, func(t *testing.T, root string) {
 		var file struct{ Inputs map[string]decodeCase }
-		readJSON(t, &file, root, "decode.json")
+		golden.JSON(t, filepath.Join(root, "decode.json"), &file)
 		exact, close, worst := 0, 0, map[string]int{}
 		witnesses := map[string]*Picture{}
 		for name, c := range file.Inputs {
@@ -206,7 +189,7 @@ func TestDecodeMalformed(t *testing.T) {
 			What      string
 			GoodError string `json:"good_error"`
 		}
-		readJSON(t, &cases, root, "malformed.json")
+		golden.JSON(t, filepath.Join(root, "malformed.json"), &cases)
 		for name, c := range cases {
 			p, err := Decode(readFile(t, root, "malformed", name), name, DefaultDecodeOptions())
 			switch {
@@ -283,7 +266,7 @@ func TestProcessorGoldens(t *testing.T) {
 		var file struct {
 			Cases map[string]map[string]processorCase
 		}
-		readJSON(t, &file, root, "processors.json")
+		golden.JSON(t, filepath.Join(root, "processors.json"), &file)
 		if len(file.Cases) != len(processorConfigs) {
 			t.Fatalf("got %d processors, want %d", len(file.Cases), len(processorConfigs))
 		}
@@ -384,7 +367,7 @@ func processorBytes(
 // Ensure complete pixel values agree, so that a failure can name an index.
 func TestFullPixelValues(t *testing.T) {
 	forEachRoot(t, func(t *testing.T, root string) {
-		for key, want := range readGoldens(t, root, "full.safetensors") {
+		for key, want := range golden.Read(t, filepath.Join(root, "full.safetensors")) {
 			kind, input, _ := strings.Cut(key, ".")
 			px, err := goldenProcessor(t, kind).Process([]*Picture{processorInput(t, root, input)})
 			if err != nil {
@@ -405,7 +388,7 @@ func TestFullPixelValues(t *testing.T) {
 // Ensure the byte → pixel value table is exact.
 func TestPixelTable(t *testing.T) {
 	forEachRoot(t, func(t *testing.T, root string) {
-		want := readGoldens(t, root, "pixel_lut.safetensors")["lut"].Data
+		want := golden.Read(t, filepath.Join(root, "pixel_lut.safetensors"))["lut"].Data
 		got := goldenProcessor(t, "clip").(*CLIP).lut
 		for c := range got {
 			if !bytes.Equal(floatBytes(got[c][:]), want[c*1024:][:1024]) {
@@ -422,7 +405,7 @@ var filters = map[string]Filter{
 // Ensure direct resizes and the coefficient tables are exact.
 func TestResampleGoldens(t *testing.T) {
 	forEachRoot(t, func(t *testing.T, root string) {
-		g := readGoldens(t, root, "resample.safetensors")
+		g := golden.Read(t, filepath.Join(root, "resample.safetensors"))
 		var index struct {
 			Resize []struct {
 				Case      string
@@ -436,7 +419,7 @@ func TestResampleGoldens(t *testing.T) {
 				Filter string
 			}
 		}
-		readJSON(t, &index, root, "resample.json")
+		golden.JSON(t, filepath.Join(root, "resample.json"), &index)
 		for _, c := range index.Resize {
 			in := g[c.Case+".in"]
 			p := &Picture{Height: in.Shape[0], Width: in.Shape[1], Pix: in.Data}
@@ -493,7 +476,7 @@ func TestSmartSizeGoldens(t *testing.T) {
 		var file struct {
 			Rows []map[string]json.RawMessage
 		}
-		readJSON(t, &file, root, "smart_resize.json")
+		golden.JSON(t, filepath.Join(root, "smart_resize.json"), &file)
 		limits := map[string]*Patches{
 			"default": goldenProcessor(t, "qwen_b").(*Patches),
 			"limited": goldenProcessor(t, "qwen_a").(*Patches),

@@ -1,16 +1,14 @@
 package kernel
 
 import (
-	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/racetest"
 )
 
@@ -586,19 +584,8 @@ func TestAttendGolden(t *testing.T) {
 		Shape []int
 		Data  []float32
 	}
-	var golden map[string]map[string]tensor
-	f, err := os.Open("testdata/attention.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	text, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(text).Decode(&golden); err != nil {
-		t.Fatal(err)
-	}
+	var cases map[string]map[string]tensor
+	golden.JSON(t, "testdata/attention.json", &cases)
 	// rows turns [heads, n, dim] into [n, heads*dim].
 	rows := func(x tensor) []float32 {
 		h, n, d := x.Shape[0], x.Shape[1], x.Shape[2]
@@ -616,7 +603,7 @@ func TestAttendGolden(t *testing.T) {
 		return y
 	}
 	forEachImpl(t, func(t *testing.T) {
-		for name, g := range golden {
+		for name, g := range cases {
 			q, k := g["q_rot"], g["k_rot"]
 			a := &Attention{
 				Heads: q.Shape[0], KVHeads: k.Shape[0], HeadDim: q.Shape[2], Tq: q.Shape[1],

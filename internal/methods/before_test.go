@@ -2,7 +2,6 @@ package methods
 
 import (
 	"bytes"
-	"encoding/json"
 	"image"
 	"image/draw"
 	_ "image/png"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -52,18 +52,15 @@ func randomX(n int) *tensor.Tensor {
 // RESTORE: the reference has pages, a screen, a photograph, one colour, one row and one column.
 func TestPixelPruneGoldens(t *testing.T) {
 	g := readGolden(t, "testdata/pixelprune/pixelprune.safetensors")
-	data, err := os.ReadFile("testdata/pixelprune/pixelprune.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all struct {
 		Runs map[string]struct {
 			newerCase
 			Cell, Cells int
 		}
 	}
-	if err := json.Unmarshal(data, &all); err != nil || len(all.Runs) != 44 {
-		t.Fatalf("%d states, %v", len(all.Runs), err)
+	golden.JSON(t, "testdata/pixelprune/pixelprune.json", &all)
+	if len(all.Runs) != 44 {
+		t.Fatalf("%d states", len(all.Runs))
 	}
 	for key, c := range all.Runs {
 		for _, restore := range []bool{false, true} {

@@ -1,13 +1,13 @@
 package methods
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -74,15 +74,12 @@ func TestSetOrder(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "reduce-visual", "dart.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var examples struct {
 		Sets []struct{ Inserted, Iterated []int32 } `json:"set_order_examples"`
 	}
-	if err := json.Unmarshal(data, &examples); err != nil || len(examples.Sets) == 0 {
-		t.Fatalf("%d examples, %v", len(examples.Sets), err)
+	golden.JSON(t, filepath.Join(dir, "reduce-visual", "dart.json"), &examples)
+	if len(examples.Sets) == 0 {
+		t.Fatalf("%d examples", len(examples.Sets))
 	}
 	for _, e := range examples.Sets {
 		if got := setOrder(e.Inserted); !sameInts(got, e.Iterated) {

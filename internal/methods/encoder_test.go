@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/reduce"
@@ -27,14 +27,8 @@ type encoderFixture struct {
 
 func readEncoder(t *testing.T) (encoderFixture, reference) {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/encoder.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var f encoderFixture
-	if err := json.Unmarshal(raw, &f); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "testdata/encoder.json", &f)
 	return f, readGolden(t, "testdata/encoder.safetensors")
 }
 

@@ -33,11 +33,7 @@ type reference map[string]*tensor.Tensor
 // readGolden reads a file of references.
 func readGolden(t testing.TB, path string) reference {
 	t.Helper()
-	tensors, err := golden.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tensors
+	return golden.Read(t, path)
 }
 
 func (g reference) ints(t testing.TB, name string) []int32 {

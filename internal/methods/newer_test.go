@@ -2,9 +2,7 @@ package methods
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -57,13 +55,10 @@ func (c *newerCase) options(t *testing.T) (o Options, h, w int) {
 // RESTORE: with and without a class token, in views, with copies, zeros and equal rows.
 func TestNewerGoldens(t *testing.T) {
 	g := readGolden(t, "testdata/newer.safetensors")
-	data, err := os.ReadFile("testdata/newer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var cases []newerCase
-	if err := json.Unmarshal(data, &cases); err != nil || len(cases) < 500 {
-		t.Fatalf("%d cases, %v", len(cases), err)
+	golden.JSON(t, "testdata/newer.json", &cases)
+	if len(cases) < 500 {
+		t.Fatalf("%d cases", len(cases))
 	}
 	for _, c := range cases {
 		t.Run(c.Key, func(t *testing.T) {

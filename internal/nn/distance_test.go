@@ -19,10 +19,7 @@ const tolAttention = 5e-6
 
 func mrope(t testing.TB) map[string]*tensor.Tensor {
 	t.Helper()
-	ref, err := golden.Read("testdata/mrope.ref")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := golden.Read(t, "testdata/mrope.ref")
 	return ref
 }
 
@@ -95,10 +92,7 @@ func TestBiasOfThreeAxes(t *testing.T) {
 // Ensure that interleaved axes give every pair its axis, and that D, its tables along each axis and
 // the bias equal the reference's.
 func TestInterleavedAxes(t *testing.T) {
-	ref, err := golden.Read("testdata/mrope-interleaved.ref")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := golden.Read(t, "testdata/mrope-interleaved.ref")
 	for name, r := range map[string]*RoPE{
 		"qwen3vl":   NewInterleavedRoPE(128, 5e6, []int{24, 20, 20}),
 		"tiny":      NewInterleavedRoPE(24, 5e6, []int{5, 4, 3}),

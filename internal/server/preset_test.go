@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/server"
 )
 
@@ -53,14 +53,8 @@ func TestHarnessRequests(t *testing.T) {
 		{"lmms-eval", "full", 576, ""},
 		{"lmms-eval", "few", 32, ""},
 	} {
-		data, err := os.ReadFile("testdata/harness/" + c.file + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var b map[string]any
-		if err := json.Unmarshal(data, &b); err != nil {
-			t.Fatal(err)
-		}
+		golden.JSON(t, "testdata/harness/"+c.file+".json", &b)
 		b["model"] = c.model
 		r := h.post(t, "/v1/chat/completions", b)
 		if r.status != 200 {

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +22,7 @@ import (
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/media"
 )
 
@@ -815,19 +815,13 @@ func TestMetrics(t *testing.T) {
 	r := serve(t, newFake(), nil)
 	r.do(t, "GET", "/odd/path", "")
 	_, h, body := r.do(t, "GET", "/metrics", "")
-	board, err := os.ReadFile("../../docs/grafana.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var dash struct {
 		Panels []struct {
 			Title   string
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(board, &dash); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "../../docs/grafana.json", &dash)
 	names := regexp.MustCompile(`\b([a-z_]+)\{([^}]*)\}`)
 	shown := map[string]bool{}
 	for _, p := range dash.Panels {

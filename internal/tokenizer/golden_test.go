@@ -1,13 +1,11 @@
 package tokenizer
 
 import (
-	"compress/gzip"
-	"encoding/json"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 // goldenNames are small tokenizers with the structure of published ones, with the results of the
@@ -34,34 +32,9 @@ type goldenFile struct {
 	RandomIDs []goldenCase `json:"random_ids"`
 }
 
-func readGzip(tb testing.TB, name string) []byte {
-	tb.Helper()
-	f, err := os.Open("testdata/" + name + ".gz")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer f.Close()
-	r, err := gzip.NewReader(f)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
-func readJSON(tb testing.TB, name string, v any) {
-	tb.Helper()
-	if err := json.Unmarshal(readGzip(tb, name), v); err != nil {
-		tb.Fatal(err)
-	}
-}
-
 func load(tb testing.TB, name string) *Tokenizer {
 	tb.Helper()
-	t, err := Parse(readGzip(tb, name+".json"))
+	t, err := Parse(golden.ReadFile(tb, "testdata/"+name+".json"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -83,17 +56,17 @@ func TestGoldenStrings(t *testing.T) {
 	for _, name := range goldenNames {
 		t.Run(name, func(t *testing.T) {
 			tok := load(t, name)
-			var golden goldenFile
-			readJSON(t, name+".cases.json", &golden)
-			texts := make([]string, len(golden.Strings))
-			for i, c := range golden.Strings {
+			var file goldenFile
+			golden.JSON(t, "testdata/"+name+".cases.json", &file)
+			texts := make([]string, len(file.Strings))
+			for i, c := range file.Strings {
 				texts[i] = c.Text
 			}
 			got, err := Inspect(tok, texts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, c := range golden.Strings {
+			for i, c := range file.Strings {
 				g := got[i]
 				if !slices.Equal(g.IDs, c.IDs) {
 					t.Errorf("%s %q: ids\n got %v\nwant %v", c.Kind, c.Text, g.IDs, c.IDs)
@@ -140,9 +113,9 @@ func TestGoldenRandomIDs(t *testing.T) {
 	for _, name := range goldenNames {
 		t.Run(name, func(t *testing.T) {
 			tok := load(t, name)
-			var golden goldenFile
-			readJSON(t, name+".cases.json", &golden)
-			for _, c := range golden.RandomIDs {
+			var file goldenFile
+			golden.JSON(t, "testdata/"+name+".cases.json", &file)
+			for _, c := range file.RandomIDs {
 				if d := tok.Decode(c.IDs, false); d != c.Decoded {
 					t.Errorf("%v: decoded\n got %q\nwant %q", c.IDs, d, c.Decoded)
 				}
@@ -174,7 +147,7 @@ func TestGoldenRandomIDs(t *testing.T) {
 // Ensure that prompts with placeholders get the ids of the reference implementations, both when the
 // text is split at the placeholder and when the placeholder is repeated.
 func TestGoldenPrompts(t *testing.T) {
-	var golden struct {
+	var file struct {
 		Chunks map[string][]struct {
 			Prompt string  `json:"prompt"`
 			IDs    []int32 `json:"ids"`
@@ -185,8 +158,8 @@ func TestGoldenPrompts(t *testing.T) {
 			IDs    []int32 `json:"ids"`
 		} `json:"placeholder_expansion"`
 	}
-	readJSON(t, "generate_time.json", &golden)
-	for name, cases := range golden.Chunks {
+	golden.JSON(t, "testdata/generate_time.json", &file)
+	for name, cases := range file.Chunks {
 		tok := load(t, name)
 		for _, c := range cases {
 			ids := []int32{1} // <s> of the first chunk; the <s> of the others is dropped
@@ -201,7 +174,7 @@ func TestGoldenPrompts(t *testing.T) {
 			}
 		}
 	}
-	for name, cases := range golden.Repeated {
+	for name, cases := range file.Repeated {
 		tok := load(t, name)
 		holder := "<image>"
 		if name == "qwen2" {

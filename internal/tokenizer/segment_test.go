@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 func segments(tb testing.TB, t *Tokenizer, segs ...Segment) []int32 {
@@ -56,9 +58,9 @@ func TestEncodeSegmentsBorders(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, name := range goldenNames {
 		tok := load(t, name)
-		var golden goldenFile
-		readJSON(t, name+".cases.json", &golden)
-		for _, c := range golden.Strings {
+		var file goldenFile
+		golden.JSON(t, "testdata/"+name+".cases.json", &file)
+		for _, c := range file.Strings {
 			var cuts []int
 			for i := range c.Text {
 				if rng.IntN(4) == 0 {

@@ -28,10 +28,7 @@ var losses = map[string]float64{
 // quantised again differs by at most half a step: a block's greatest value over 254, plus the
 // rounding of the scale.
 func TestKept(t *testing.T) {
-	want, err := golden.Read(filepath.Join("testdata", "blocks.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := golden.Read(t, filepath.Join("testdata", "blocks.safetensors"))
 	for _, typ := range blockTypes {
 		if typ.plain {
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/model/families"
 )
 
@@ -20,7 +21,7 @@ import (
 // to a new folder. It returns the tensors' Hugging Face names by file.
 func unpackHeaders(t *testing.T) (dir string, names map[string][]string) {
 	t.Helper()
-	files := unpack(t, "headers.zip")
+	files := golden.Unzip(t, "testdata/headers.zip")
 	var sizes map[string]int64
 	if err := errors.Join(json.Unmarshal(files["sizes.json"], &sizes),
 		json.Unmarshal(files["names.json"], &names)); err != nil {

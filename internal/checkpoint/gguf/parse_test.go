@@ -1,9 +1,7 @@
 package gguf
 
 import (
-	"archive/zip"
 	"encoding/json"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -22,10 +20,7 @@ func TestValues(t *testing.T) {
 	if root := os.Getenv("RESTORE_ORACLE"); root != "" {
 		path = filepath.Join(root, "formats", "gguf", "quants", "blocks.safetensors")
 	}
-	want, err := golden.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := golden.Read(t, path)
 	checked := 0
 	for _, typ := range blockTypes {
 		for _, kind := range []string{"random", "quantised"} {
@@ -57,31 +52,9 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// unpack returns the files of an archive in testdata.
-func unpack(t testing.TB, archive string) map[string][]byte {
-	t.Helper()
-	z, err := zip.OpenReader(filepath.Join("testdata", archive))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer z.Close()
-	files := map[string][]byte{}
-	for _, f := range z.File {
-		r, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if files[f.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
-		r.Close()
-	}
-	return files
-}
-
 // Ensure that valid files are read, and that every fault is found and reported in one line.
 func TestFiles(t *testing.T) {
-	files := unpack(t, "bad.zip")
+	files := golden.Unzip(t, "testdata/bad.zip")
 	var cases []struct{ File, Expected, Why string }
 	if err := json.Unmarshal(files["files.json"], &cases); err != nil {
 		t.Fatal(err)
@@ -116,7 +89,7 @@ func TestFiles(t *testing.T) {
 
 // FuzzParse reads hostile files: no panic, and no more memory than the file's size justifies.
 func FuzzParse(f *testing.F) {
-	for name, b := range unpack(f, "bad.zip") {
+	for name, b := range golden.Unzip(f, "testdata/bad.zip") {
 		if strings.HasSuffix(name, ".gguf") {
 			f.Add(b)
 		}
@@ -142,7 +115,7 @@ func FuzzParse(f *testing.F) {
 
 // FuzzModel makes models of hostile headers.
 func FuzzModel(f *testing.F) {
-	files := unpack(f, "headers.zip")
+	files := golden.Unzip(f, "testdata/headers.zip")
 	for name, projector := range map[string]string{
 		"llavanext-vicuna-tiny/llavanext-vicuna-tiny-f32.gguf": "llavanext-vicuna-tiny/mmproj-llavanext-vicuna-tiny-f32.gguf",
 		"qwen25vl-tiny/qwen25vl-tiny-f32.gguf":                 "qwen25vl-tiny/mmproj-qwen25vl-tiny-f32.gguf",

@@ -1,19 +1,18 @@
 package gguf
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/builtin"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
@@ -83,17 +82,8 @@ func TestBytePairs(t *testing.T) {
 	}
 	defer s.Close()
 	var got, want map[string]any
-	file, err := os.Open(filepath.Join("..", "..", "tokenizer", "testdata", "qwen2.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	published, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(json.NewDecoder(published).Decode(&want),
-		json.Unmarshal(s.Docs.Tokenizer.Data, &got)); err != nil {
+	golden.JSON(t, filepath.Join("..", "..", "tokenizer", "testdata", "qwen2.json"), &want)
+	if err := json.Unmarshal(s.Docs.Tokenizer.Data, &got); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"normalizer", "pre_tokenizer", "decoder"} {

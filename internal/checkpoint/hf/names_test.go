@@ -1,15 +1,13 @@
 package hf
 
 import (
-	"compress/gzip"
-	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/model/families"
 )
 
@@ -22,19 +20,8 @@ func family(architecture string) *checkpoint.Family {
 // name under which they load it. testdata/names.json.gz has, by family and canonical name, the name
 // in each form.
 func TestForms(t *testing.T) {
-	f, err := os.Open("testdata/names.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var published map[string]map[string]map[string]*string
-	if err := json.NewDecoder(z).Decode(&published); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "testdata/names.json", &published)
 	for kind, architecture := range map[string]string{
 		"llava15": "LlavaForConditionalGeneration", "llavanext": "LlavaNextForConditionalGeneration",
 		"qwen25vl": "Qwen2_5_VLForConditionalGeneration", "qwen25vl-tied": "Qwen2_5_VLForConditionalGeneration",

@@ -1,7 +1,6 @@
 package hf
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 func TestFind(t *testing.T) {
@@ -59,13 +59,7 @@ func TestReferencePrecedence(t *testing.T) {
 		t.Skip("RESTORE_ORACLE is not set")
 	}
 	var d map[string]map[string]map[string]*string
-	raw, err := os.ReadFile(filepath.Join(root, "chat", "precedence.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &d); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, filepath.Join(root, "chat", "precedence.json"), &d)
 	files := map[string]string{
 		"tokenizer_config": "tokenizer_config.json", "chat_template.json": "chat_template.json",
 		"chat_template.jinja": "chat_template.jinja", "processor_config": "processor_config.json",

@@ -1,23 +1,21 @@
 package int4
 
 import (
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -33,30 +31,9 @@ type example struct {
 // examples reads the modules of testdata with their tensors.
 func examples(t testing.TB) ([]example, map[string]*tensor.Tensor) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "modules.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []example
-	if err := json.Unmarshal(raw, &list); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(filepath.Join("testdata", "modules.safetensors.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if raw, err = io.ReadAll(z); err != nil {
-		t.Fatal(err)
-	}
-	tensors, err := checkpoint.ReadSafetensors(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, filepath.Join("testdata", "modules.json"), &list)
+	tensors := golden.Read(t, filepath.Join("testdata", "modules.safetensors"))
 	return list, tensors
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/internal/tokenizer"
@@ -29,19 +30,13 @@ func TestPrompts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(filepath.Join("testdata", "prompts.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var cases []struct {
 		Template, Prompt string
 		Turns            [][2]*string
 		Legacy           []int32 `json:"ids_legacy"`
 		NotLegacy        []int32 `json:"ids_not_legacy"`
 	}
-	if err := json.Unmarshal(raw, &cases); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, filepath.Join("testdata", "prompts.json"), &cases)
 	for i, c := range cases {
 		decoder := map[string]string{"v1": "llama", "mistral": "mistral"}[c.Template]
 		part := (&config{decoder: decoder}).template("llava")

@@ -1,9 +1,7 @@
 package torch
 
 import (
-	"archive/zip"
 	"encoding/json"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -20,23 +19,7 @@ import (
 // harm, the expected result of each, and the content of the valid ones.
 func oracle(t testing.TB) map[string][]byte {
 	t.Helper()
-	z, err := zip.OpenReader(filepath.Join("testdata", "oracle.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer z.Close()
-	files := map[string][]byte{}
-	for _, f := range z.File {
-		r, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if files[f.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
-		r.Close()
-	}
-	return files
+	return golden.Unzip(t, filepath.Join("testdata", "oracle.zip"))
 }
 
 // Ensure that files of every container, type, stride and protocol are read exactly, that those that

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
@@ -60,18 +60,15 @@ func prepares(t testing.TB, p *checkpoint.Parts) imageproc.Processor {
 // Ensure that pictures, alone and among several, have transformers' pixel values, bit for bit.
 func TestPixels(t *testing.T) {
 	for _, family := range []string{"onevision", "qwen3vl"} {
-		data, err := os.ReadFile(filepath.Join("testdata", family+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var cases map[string]struct {
 			Picture string
 			Alone   bool
 			Shape   []int
 			SHA256  string
 		}
-		if err := json.Unmarshal(data, &cases); err != nil || len(cases) < 8 {
-			t.Fatalf("%d cases, %v", len(cases), err)
+		golden.JSON(t, filepath.Join("testdata", family+".json"), &cases)
+		if len(cases) < 8 {
+			t.Fatalf("%d cases", len(cases))
 		}
 		p := prepares(t, published[family])
 		for name, c := range cases {

@@ -1,8 +1,6 @@
 package llama_test
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -21,10 +19,7 @@ import (
 // fitDecoder is a decoder of five layers, with the tensors of its file.
 func fitDecoder(t *testing.T) (*llama.Decoder, map[string]*tensor.Tensor) {
 	t.Helper()
-	f, err := golden.Read(filepath.Join("testdata", "fit.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := golden.Read(t, filepath.Join("testdata", "fit.safetensors"))
 	ck, err := checkpoint.FromConfig("fit", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -65,13 +60,7 @@ func TestFitting(t *testing.T) {
 			LastReaching []int `json:"last_reaching"`
 		}
 	}
-	data, err := os.ReadFile(filepath.Join("testdata", "fit.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, filepath.Join("testdata", "fit.json"), &want)
 
 	run := func(q int, p *methods.Inside) error {
 		visual, err := f["visual."+string(rune('0'+q))].Float32s()

@@ -1,10 +1,9 @@
 package llavanext
 
 import (
-	"encoding/json"
-	"os"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
@@ -14,19 +13,13 @@ import (
 // Ensure that canvas, map and number of tokens equal transformers' for 600 picture sizes,
 // from 1x1 to very long ones.
 func TestPackSizes(t *testing.T) {
-	data, err := os.ReadFile("testdata/anyres.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var tables map[string]struct {
 		Canvases [][2]int `json:"image_grid_pinpoints"`
 		Side     int      `json:"image_size"`
 		Patch    int      `json:"patch_size"`
 		Rows     [][]int
 	}
-	if err := json.Unmarshal(data, &tables); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "testdata/anyres.json", &tables)
 	n := 0
 	for name, table := range tables {
 		c := &llava.Config{

@@ -2,10 +2,10 @@ package onevision
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
 
@@ -22,13 +22,10 @@ func published(t testing.TB) *Config {
 // Python's floor division, and that every token is a blend of patches.
 func TestPackSizes(t *testing.T) {
 	c := published(t)
-	data, err := os.ReadFile("testdata/anyres.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var table struct{ Rows [][12]int }
-	if err := json.Unmarshal(data, &table); err != nil || len(table.Rows) < 300 {
-		t.Fatalf("%d rows, %v", len(table.Rows), err)
+	golden.JSON(t, "testdata/anyres.json", &table)
+	if len(table.Rows) < 300 {
+		t.Fatalf("%d rows", len(table.Rows))
 	}
 	for _, row := range table.Rows {
 		l := c.pack(row[0], row[1])

@@ -3,12 +3,11 @@ package qwen3vl
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
@@ -32,13 +31,10 @@ func published(t testing.TB, more string) *clips {
 // rows reads a table of the reference.
 func rows(t *testing.T, file string) (out [][]any) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var table struct{ Rows [][]any }
-	if err := json.Unmarshal(data, &table); err != nil || len(table.Rows) < 30 {
-		t.Fatalf("%s: %d rows, %v", file, len(table.Rows), err)
+	golden.JSON(t, "testdata/"+file, &table)
+	if len(table.Rows) < 30 {
+		t.Fatalf("%s: %d rows", file, len(table.Rows))
 	}
 	return table.Rows
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint/hf"
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 // TestReference compares with the reference implementation's rendering of
@@ -35,7 +36,7 @@ func TestReference(t *testing.T) {
 			Error                  string
 		}
 	}
-	readJSON(t, filepath.Join(dir, "templates_cases.json"), &d)
+	golden.JSON(t, filepath.Join(dir, "templates_cases.json"), &d)
 	ok, same := 0, 0
 	for _, c := range d.Cases {
 		info := d.Templates[c.Template]
@@ -91,7 +92,7 @@ func TestReferenceLLaVA(t *testing.T) {
 			Prompt      string
 		}
 	}
-	readJSON(t, filepath.Join(root, "chat", "llava_conversations.json"), &d)
+	golden.JSON(t, filepath.Join(root, "chat", "llava_conversations.json"), &d)
 	n := 0
 	for _, c := range d.Cases {
 		if c.Style != "llava_v1" && c.Style != "vicuna_v1" || len(c.Messages) == 0 {
@@ -129,15 +130,4 @@ func TestReferenceLLaVA(t *testing.T) {
 		n++
 	}
 	t.Logf("%d cases agree", n)
-}
-
-func readJSON(t testing.TB, path string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 func addTemplates(f *testing.F) {
 	var d caseFile
-	readJSON(f, "testdata/cases.json", &d)
+	golden.JSON(f, "testdata/cases.json", &d)
 	for _, t := range d.Templates {
 		f.Add(t)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/restore-vlm/restore/internal/golden"
 )
 
 type caseFile struct {
@@ -25,7 +27,7 @@ type caseFile struct {
 // that segments join to the same text.
 func TestCases(t *testing.T) {
 	var d caseFile
-	readJSON(t, "testdata/cases.json", &d)
+	golden.JSON(t, "testdata/cases.json", &d)
 	if len(d.Cases) < 290 {
 		t.Fatalf("got %d cases, want all", len(d.Cases))
 	}
