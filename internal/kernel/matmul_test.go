@@ -72,30 +72,36 @@ func randomVector(r *rand.Rand, n int) []float32 {
 	return v
 }
 
-// checkProduct runs MatMul with a canary before and after dst and compares with float64.
+// multiplied is the result of MatMul, which must not write outside of it.
+func multiplied(t *testing.T, p *Pool, x []float32, m int, w *Matrix, bias []float32) []float32 {
+	t.Helper()
+	const canary, pad = 1234.5, 33
+	buf := make([]float32, m*w.N+2*pad)
+	for i := range buf {
+		buf[i] = canary
+	}
+	dst := buf[pad : pad+m*w.N]
+	MatMul(p, dst, x, m, w, bias)
+	for i := range pad {
+		if buf[i] != canary || buf[pad+len(dst)+i] != canary {
+			t.Fatalf("m %d n %d k %d %v: wrote outside dst", m, w.N, w.K, w.Format)
+		}
+	}
+	return dst
+}
+
+// checkProduct compares a product with float64.
 func checkProduct(
 	t *testing.T, p *Pool, r *rand.Rand, m, n, k int, f Format, odd, withBias bool,
-) []float32 {
+) {
 	t.Helper()
-	const canary = 1234.5
 	w, v := randomMatrix(r, n, k, f, odd)
 	x := randomVector(r, m*k)
 	var bias []float32
 	if withBias {
 		bias = randomVector(r, n)
 	}
-	pad := 33
-	buf := make([]float32, m*n+2*pad)
-	for i := range buf {
-		buf[i] = canary
-	}
-	dst := buf[pad : pad+m*n]
-	MatMul(p, dst, x, m, w, bias)
-	for i := range pad {
-		if buf[i] != canary || buf[pad+m*n+i] != canary {
-			t.Fatalf("m %d n %d k %d %v: wrote outside dst", m, n, k, f)
-		}
-	}
+	dst := multiplied(t, p, x, m, w, bias)
 	for i := range m {
 		for o := range n {
 			var want, scale float64
@@ -115,7 +121,6 @@ func checkProduct(
 			}
 		}
 	}
-	return dst
 }
 
 func TestMatMulSizes(t *testing.T) {

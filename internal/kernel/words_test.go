@@ -122,7 +122,6 @@ func TestQuantizeWords(t *testing.T) {
 // of each activation, which assembly rounds, times the weight, plus float32 sums of the blocks.
 func checkQ12(t *testing.T, p *Pool, r *rand.Rand, m, n, k int, withBias bool) {
 	t.Helper()
-	const canary, pad = 1234.5, 33
 	w, err := Quantize(p, MatrixF32(n, k, randomVector(r, n*k)), Q12)
 	if err != nil {
 		t.Fatal(err)
@@ -137,17 +136,7 @@ func checkQ12(t *testing.T, p *Pool, r *rand.Rand, m, n, k int, withBias bool) {
 	if withBias {
 		bias = randomVector(r, n)
 	}
-	buf := make([]float32, m*n+2*pad)
-	for i := range buf {
-		buf[i] = canary
-	}
-	dst := buf[pad : pad+m*n]
-	MatMul(p, dst, x, m, w, bias)
-	for i := range pad {
-		if buf[i] != canary || buf[pad+m*n+i] != canary {
-			t.Fatalf("m %d n %d k %d: wrote outside dst", m, n, k)
-		}
-	}
+	dst := multiplied(t, p, x, m, w, bias)
 	row := make([]float32, k)
 	for o := range n {
 		w.Row(row, o)
