@@ -111,7 +111,7 @@ func (p *params) int(name string, unset int) int {
 func (p *params) str(name, unset string) Text {
 	v, ok := p.next(name)
 	if !ok || v == nil {
-		return plain(unset)
+		return Plain(unset)
 	}
 	s, ok := v.(Text)
 	if !ok {
@@ -165,14 +165,14 @@ func (in *interp) callMacro(m *macro, a args) value {
 		sc.vars[name] = v
 	}
 	sc.vars["varargs"] = &List{items: a.pos[p.at:], kind: isTuple}
-	kwargs := newDict()
+	kwargs := NewDict()
 	for i, n := range a.named {
 		switch {
 		case p.used[i]:
 		case n.name == "caller":
 			sc.vars["caller"] = n.v
 		default:
-			kwargs.set(plain(n.name), n.v)
+			kwargs.set(Plain(n.name), n.v)
 		}
 	}
 	sc.vars["kwargs"] = kwargs
@@ -212,15 +212,15 @@ func globals() map[string]value {
 				in.failf(a.line, "cycler: no items given")
 			}
 			at := 0
-			d := newDict()
-			set := func() { d.set(plain("current"), a.pos[at]) }
-			d.set(plain("next"), &builtin{func(*interp, args) value {
+			d := NewDict()
+			set := func() { d.set(Plain("current"), a.pos[at]) }
+			d.set(Plain("next"), &builtin{func(*interp, args) value {
 				v := a.pos[at]
 				at = (at + 1) % len(a.pos)
 				set()
 				return v
 			}})
-			d.set(plain("reset"), &builtin{func(*interp, args) value {
+			d.set(Plain("reset"), &builtin{func(*interp, args) value {
 				at = 0
 				set()
 				return nil
@@ -237,7 +237,7 @@ func globals() map[string]value {
 }
 
 func (in *interp) makeDict(a args) *Dict {
-	d := newDict()
+	d := NewDict()
 	for _, p := range a.pos {
 		if from, ok := p.(*Dict); ok {
 			for i, k := range from.keys {
@@ -257,7 +257,7 @@ func (in *interp) makeDict(a args) *Dict {
 		}
 	}
 	for _, n := range a.named {
-		d.set(plain(n.name), n.v)
+		d.set(Plain(n.name), n.v)
 	}
 	in.charge(len(d.keys), a.line)
 	return d
@@ -332,7 +332,7 @@ func (in *interp) member(x value, name string, line int) (v value, ok bool) {
 		return in.loopMember(x, name)
 	case *macro:
 		if name == "name" {
-			return plain(x.def.name), true
+			return Plain(x.def.name), true
 		}
 	}
 	return nil, false
@@ -472,7 +472,7 @@ func init() {
 				}
 				return int64(-1)
 			}
-			return int64(s.slice(0, i).runeCount())
+			return int64(s.Slice(0, i).runeCount())
 		}
 	}
 	pad := func(left, right bool) method {
@@ -497,9 +497,9 @@ func init() {
 				in.failf(p.a.line, "%s: got an empty separator, want a string", p.what)
 			case i >= 0:
 				parts = []value{
-					s.slice(0, i),
-					s.slice(i, i+len(sep.s)),
-					s.slice(i+len(sep.s), len(s.s)),
+					s.Slice(0, i),
+					s.Slice(i, i+len(sep.s)),
+					s.Slice(i+len(sep.s), len(s.s)),
 				}
 			case fromRight:
 				parts = []value{Text{}, Text{}, s}
@@ -527,14 +527,14 @@ func init() {
 		"removeprefix": func(_ *interp, s Text, p *params) value {
 			t := p.str("prefix", "").s
 			if strings.HasPrefix(s.s, t) {
-				return s.slice(len(t), len(s.s))
+				return s.Slice(len(t), len(s.s))
 			}
 			return s
 		},
 		"removesuffix": func(_ *interp, s Text, p *params) value {
 			t := p.str("suffix", "").s
 			if strings.HasSuffix(s.s, t) {
-				return s.slice(0, len(s.s)-len(t))
+				return s.Slice(0, len(s.s)-len(t))
 			}
 			return s
 		},
@@ -570,8 +570,8 @@ func init() {
 			if strings.HasPrefix(s.s, "-") || strings.HasPrefix(s.s, "+") {
 				sign = 1
 			}
-			rest := in.pad(s.slice(sign, len(s.s)), width-sign, plain("0"), true, false, p.a.line)
-			return concat(s.slice(0, sign), rest)
+			rest := in.pad(s.Slice(sign, len(s.s)), width-sign, Plain("0"), true, false, p.a.line)
+			return Concat(s.Slice(0, sign), rest)
 		},
 		"format": func(in *interp, s Text, p *params) value { return in.format(s, p.a) },
 	}
@@ -632,7 +632,7 @@ func (in *interp) pad(s Text, width int, fill Text, left, right bool, line int) 
 		after = n
 	}
 	f := func(k int) Text { return fill.like(strings.Repeat(fill.s, k)) }
-	return concat(f(before), s, f(after))
+	return Concat(f(before), s, f(after))
 }
 
 // format is Python's str.format for fields that are empty, a number or a name.
@@ -644,11 +644,11 @@ func (in *interp) format(s Text, a args) Text {
 		if i < 0 {
 			break
 		}
-		in.emit(&b, s.slice(at, at+i), a.line)
+		in.emit(&b, s.Slice(at, at+i), a.line)
 		at += i
 		c := s.s[at]
 		if at+1 < len(s.s) && s.s[at+1] == c {
-			in.emit(&b, s.slice(at, at+1), a.line)
+			in.emit(&b, s.Slice(at, at+1), a.line)
 			at += 2
 			continue
 		}
@@ -683,6 +683,6 @@ func (in *interp) format(s Text, a args) Text {
 		}
 		in.emit(&b, in.text(a.pos[n], a.line), a.line)
 	}
-	in.emit(&b, s.slice(at, len(s.s)), a.line)
+	in.emit(&b, s.Slice(at, len(s.s)), a.line)
 	return b.str()
 }

@@ -241,7 +241,7 @@ func (in *interp) assign(t target, v value, sc *scope, line int) {
 		if !ok {
 			in.failf(line, "cannot assign to an attribute of %q, want a namespace", t.name)
 		}
-		ns.vars.set(plain(t.attr), v)
+		ns.vars.set(Plain(t.attr), v)
 	default:
 		sc.vars[t.name] = v
 	}
@@ -265,7 +265,7 @@ func (in *interp) items(v value, line int) []value {
 		in.charge(4*len(at), line)
 		items := make([]value, len(at)-1)
 		for i := range items {
-			items[i] = v.slice(at[i], at[i+1])
+			items[i] = v.Slice(at[i], at[i+1])
 		}
 		return items
 	case undefined:
@@ -296,7 +296,7 @@ func (in *interp) eval(e expr, sc *scope) value {
 		}
 		return l
 	case *dictExpr:
-		d := newDict()
+		d := NewDict()
 		for i := range e.keys {
 			k := in.eval(e.keys[i], sc)
 			if _, ok := key(k); !ok {
@@ -396,7 +396,7 @@ func (in *interp) index(x, i value, line int) value {
 		}
 		if n >= 0 && n < int64(size) {
 			if s, ok := x.(Text); ok {
-				return s.slice(at[n], at[n+1])
+				return s.Slice(at[n], at[n+1])
 			}
 			return x.(*List).items[n]
 		}
@@ -413,7 +413,7 @@ func (in *interp) index(x, i value, line int) value {
 func (in *interp) short(v value, line int) string {
 	var b builder
 	if s, ok := v.(Text); ok {
-		v = plain(s.s[:min(len(s.s), 60)])
+		v = Plain(s.s[:min(len(s.s), 60)])
 	}
 	in.repr(&b, v, line, 0)
 	return string(b.b[:min(len(b.b), 80)])
@@ -480,12 +480,12 @@ func (in *interp) slice(e *sliceExpr, sc *scope) value {
 		in.charge(len(at), e.line)
 		from, step, count := in.bounds(parts, len(at)-1, e.line)
 		if step == 1 && count > 0 {
-			return x.slice(at[from], at[from+count])
+			return x.Slice(at[from], at[from+count])
 		}
 		in.charge(4*count, e.line)
 		var b builder
 		for i := range count {
-			b.add(x.slice(at[from+i*step], at[from+i*step+1]))
+			b.add(x.Slice(at[from+i*step], at[from+i*step+1]))
 		}
 		return b.str()
 	case *List:
@@ -577,7 +577,7 @@ func (in *interp) binary(op string, x, y value, line int) value {
 	if op == "~" {
 		xs, ys := in.text(x, line), in.text(y, line)
 		in.checkText(len(xs.s)+len(ys.s), line)
-		return concat(xs, ys)
+		return Concat(xs, ys)
 	}
 	for _, v := range []value{x, y} {
 		if u, ok := v.(undefined); ok {
@@ -588,7 +588,7 @@ func (in *interp) binary(op string, x, y value, line int) value {
 	case Text:
 		if ys, ok := y.(Text); ok && op == "+" {
 			in.checkText(len(xv.s)+len(ys.s), line)
-			return concat(xv, ys)
+			return Concat(xv, ys)
 		}
 		if op == "%" {
 			in.failf(line, "%%: strings are not formatted by %%, want ~ or the method format")

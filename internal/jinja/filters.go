@@ -131,7 +131,7 @@ func init() {
 				in.charge(4*len(at), p.a.line)
 				var b builder
 				for i := len(at) - 2; i >= 0; i-- {
-					b.add(s.slice(at[i], at[i+1]))
+					b.add(s.Slice(at[i], at[i+1]))
 				}
 				return b.str()
 			}
@@ -300,9 +300,9 @@ func indentFilter(in *interp, s Text, p *params) value {
 			in.failf(p.a.line, "indent: width: got %s, want an integer from 0 to 1000",
 				in.short(width, p.a.line))
 		}
-		pad = plain(strings.Repeat(" ", int(n)))
+		pad = Plain(strings.Repeat(" ", int(n)))
 	}
-	lines := concat(s, plain("\n")).lines(false)
+	lines := Concat(s, Plain("\n")).lines(false)
 	in.checkText(len(s.s)+times(len(lines), len(pad.s)), p.a.line)
 	var b builder
 	for i, line := range lines {
@@ -330,7 +330,7 @@ func (in *interp) path(x, attribute value, line int) value {
 		if n, err := strconv.Atoi(part); err == nil && isDigit(part) {
 			x = in.index(x, int64(n), line)
 		} else {
-			x = in.index(x, plain(part), line)
+			x = in.index(x, Plain(part), line)
 		}
 	}
 	return x
@@ -404,7 +404,7 @@ func (in *interp) sortKey(x, attribute value, fold bool, line int) value {
 	}
 	if s, ok := x.(Text); ok && fold {
 		in.charge(len(s.s)/bytesPerStep, line)
-		return plain(pytext.Lower(s.s))
+		return Plain(pytext.Lower(s.s))
 	}
 	return x
 }

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -50,26 +49,11 @@ type Segment struct {
 	User bool
 }
 
-// Plain returns a text that belongs to the template.
-func Plain(s string) Text { return plain(s) }
-
-// FromUser returns a text that belongs to the caller.
-func FromUser(s string) Text { return tainted(s) }
-
 // String returns the text.
 func (t Text) String() string { return t.s }
 
-// Segments splits the text where its origin changes. No segment is empty.
-func (t Text) Segments() []Segment { return t.segments() }
-
-// Slice returns the bytes [a, b).
-func (t Text) Slice(a, b int) Text { return t.slice(a, b) }
-
 // TrimRight returns the text without white space, as Python defines it, at its end.
 func (t Text) TrimRight() Text { return t.trim("", false, true) }
-
-// Concat joins texts.
-func Concat(parts ...Text) Text { return concat(parts...) }
 
 // IsSpace reports whether r is white space in Python.
 func IsSpace(r rune) bool { return pytext.IsSpace(r) }
@@ -92,18 +76,11 @@ func (l *List) Items() []any {
 	return out
 }
 
-// NewDict returns an empty dict, which keeps the order in which keys are set.
-func NewDict() *Dict { return newDict() }
-
 // Set stores v under a key.
 func (d *Dict) Set(key Text, v any) { d.set(key, v) }
 
 // Get returns the value of a key.
 func (d *Dict) Get(key string) (any, bool) { return d.name(key) }
-
-// FromJSON returns the value of JSON text. Its strings are marked as the caller's, objects keep
-// their order, and integers beyond 64 bits become floats.
-func FromJSON(raw json.RawMessage) (any, error) { return decodeJSON(raw) }
 
 // ToJSON writes a value like the filter tojson.
 func ToJSON(v any) ([]byte, error) {

@@ -20,8 +20,8 @@ func upper(s string) string { return cases.Upper(language.Und).String(s) }
 // capitalize converts the first rune to title case and the rest to lower case.
 func capitalize(s Text) Text {
 	_, w := utf8.DecodeRuneInString(s.s)
-	rest := s.slice(w, len(s.s))
-	return concat(s.slice(0, w).mapRuns(pytext.Capitalize), rest.mapRuns(pytext.Lower))
+	rest := s.Slice(w, len(s.s))
+	return Concat(s.Slice(0, w).mapRuns(pytext.Capitalize), rest.mapRuns(pytext.Lower))
 }
 
 // titleWords is str.title: the first letter of every run of letters becomes upper case. The rest is
@@ -62,7 +62,7 @@ func swapCase(s string) string {
 func titleFilter(s Text) Text {
 	var b builder
 	begin := true
-	for _, seg := range s.segments() {
+	for _, seg := range s.Segments() {
 		var t strings.Builder
 		for _, r := range seg.Text {
 			switch {
@@ -123,11 +123,11 @@ func (t Text) lines(keepEnds bool) []Text {
 		if keepEnds {
 			end = i
 		}
-		out = append(out, t.slice(begin, end))
+		out = append(out, t.Slice(begin, end))
 		begin = i
 	}
 	if begin < len(t.s) {
-		out = append(out, t.slice(begin, len(t.s)))
+		out = append(out, t.Slice(begin, len(t.s)))
 	}
 	return out
 }

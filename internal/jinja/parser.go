@@ -261,7 +261,7 @@ func (p *parser) block(ends ...string) ([]stmt, string) {
 			}
 			return body, ""
 		case tokData:
-			body = append(body, dataStmt{plain(t.text)})
+			body = append(body, dataStmt{Plain(t.text)})
 		case tokVarBegin:
 			body = append(body, outStmt{p.tuple(), t.line})
 			p.wantKind(tokVarEnd)
@@ -628,7 +628,7 @@ func (p *parser) primary() expr {
 		for p.peek().kind == tokString {
 			s += p.take().text
 		}
-		return &literal{plain(s)}
+		return &literal{Plain(s)}
 	case tokInt:
 		v, err := strconv.ParseInt(t.text, 0, 64)
 		if err != nil {

@@ -19,19 +19,19 @@ type Text struct {
 // span is the half-open byte range [a, b).
 type span struct{ a, b int }
 
-// plain returns a string that belongs to the template.
-func plain(s string) Text { return Text{s: s} }
+// Plain returns a text that belongs to the template.
+func Plain(s string) Text { return Text{s: s} }
 
-// tainted returns a string that belongs to the caller.
-func tainted(s string) Text {
+// FromUser returns a text that belongs to the caller.
+func FromUser(s string) Text {
 	if s == "" {
 		return Text{}
 	}
 	return Text{s, []span{{0, len(s)}}}
 }
 
-// slice returns the bytes [a, b).
-func (t Text) slice(a, b int) Text {
+// Slice returns the bytes [a, b).
+func (t Text) Slice(a, b int) Text {
 	out := Text{s: t.s[a:b]}
 	for _, u := range t.user {
 		if lo, hi := max(u.a, a), min(u.b, b); lo < hi {
@@ -48,9 +48,9 @@ func (t Text) anyUser() bool { return len(t.user) > 0 }
 // like marks all of s as the caller's if any of t is.
 func (t Text) like(s string) Text {
 	if t.anyUser() {
-		return tainted(s)
+		return FromUser(s)
 	}
-	return plain(s)
+	return Plain(s)
 }
 
 // trim removes runes in cut from the given ends; an empty cut means white space as in Python.
@@ -66,20 +66,20 @@ func (t Text) trim(cut string, left, right bool) Text {
 	if right {
 		b = max(a, len(strings.TrimRightFunc(t.s, isCut)))
 	}
-	return t.slice(a, b)
+	return t.Slice(a, b)
 }
 
 // mapRuns applies f separately to each run with equal marks.
 func (t Text) mapRuns(f func(string) string) Text {
 	var b builder
-	for _, seg := range t.segments() {
+	for _, seg := range t.Segments() {
 		b.write(f(seg.Text), seg.User)
 	}
 	return b.str()
 }
 
-// segments splits t where the mark changes.
-func (t Text) segments() []Segment {
+// Segments splits the text where its origin changes. No segment is empty.
+func (t Text) Segments() []Segment {
 	var out []Segment
 	at := 0
 	for _, u := range t.user {
@@ -120,19 +120,19 @@ func (t Text) split(sep string, n int, fromRight bool) []Text {
 			if i < 0 {
 				break
 			}
-			out = append(out, t.slice(a+i+len(sep), b))
+			out = append(out, t.Slice(a+i+len(sep), b))
 			b = a + i
 		} else {
 			i := strings.Index(t.s[a:b], sep)
 			if i < 0 {
 				break
 			}
-			out = append(out, t.slice(a, a+i))
+			out = append(out, t.Slice(a, a+i))
 			a += i + len(sep)
 		}
 		n--
 	}
-	out = append(out, t.slice(a, b))
+	out = append(out, t.Slice(a, b))
 	if fromRight {
 		slices.Reverse(out)
 	}
@@ -157,11 +157,11 @@ func (t Text) fields(n int, fromRight bool) []Text {
 		n--
 		if fromRight {
 			_, w := utf8.DecodeRuneInString(rest.s[i:])
-			out = append(out, rest.slice(i+w, len(rest.s)))
-			rest = rest.slice(0, i).trim("", false, true)
+			out = append(out, rest.Slice(i+w, len(rest.s)))
+			rest = rest.Slice(0, i).trim("", false, true)
 		} else {
-			out = append(out, rest.slice(0, i))
-			rest = rest.slice(i, len(rest.s)).trim("", true, false)
+			out = append(out, rest.Slice(0, i))
+			rest = rest.Slice(i, len(rest.s)).trim("", true, false)
 		}
 	}
 	if fromRight {
@@ -180,7 +180,7 @@ func (t Text) replace(from string, to Text, n int) Text {
 		if i < 0 {
 			break
 		}
-		b.add(t.slice(at, at+i))
+		b.add(t.Slice(at, at+i))
 		b.add(to)
 		at += i + len(from)
 		n--
@@ -189,11 +189,11 @@ func (t Text) replace(from string, to Text, n int) Text {
 				return b.str()
 			}
 			_, w := utf8.DecodeRuneInString(t.s[at:])
-			b.add(t.slice(at, at+w))
+			b.add(t.Slice(at, at+w))
 			at += w
 		}
 	}
-	b.add(t.slice(at, len(t.s)))
+	b.add(t.Slice(at, len(t.s)))
 	return b.str()
 }
 
@@ -231,7 +231,8 @@ func (b *builder) mark(from, to int) {
 
 func (b *builder) str() Text { return Text{string(b.b), b.user} }
 
-func concat(parts ...Text) Text {
+// Concat joins texts.
+func Concat(parts ...Text) Text {
 	var b builder
 	for _, p := range parts {
 		b.add(p)

@@ -55,7 +55,8 @@ type builtin struct {
 	f func(in *interp, a args) value
 }
 
-func newDict() *Dict { return &Dict{index: map[any]int{}} }
+// NewDict returns an empty dict, which keeps the order in which keys are set.
+func NewDict() *Dict { return &Dict{index: map[any]int{}} }
 
 // key returns the map key for a value; ok is false for values that cannot be keys.
 func key(v value) (k any, ok bool) {
@@ -90,7 +91,7 @@ func (d *Dict) get(v value) (value, bool) {
 	return d.values[i], true
 }
 
-func (d *Dict) name(name string) (value, bool) { return d.get(plain(name)) }
+func (d *Dict) name(name string) (value, bool) { return d.get(Plain(name)) }
 
 // set stores v under k, which must be a possible key.
 func (d *Dict) set(k, v value) {
@@ -411,9 +412,9 @@ func formatFloat(f float64) string {
 	return s
 }
 
-// decodeJSON returns the value of JSON text and marks its strings as the caller's. Objects keep
-// their order; integers beyond 64 bits become floats.
-func decodeJSON(raw json.RawMessage) (value, error) {
+// FromJSON returns the value of JSON text. Its strings are marked as the caller's, objects keep
+// their order, and integers beyond 64 bits become floats.
+func FromJSON(raw json.RawMessage) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	v, err := decodeValue(d, 0)
@@ -436,7 +437,7 @@ func decodeValue(d *json.Decoder, depth int) (value, error) {
 	}
 	switch t := token.(type) {
 	case string:
-		return tainted(t), nil
+		return FromUser(t), nil
 	case json.Number:
 		if i, err := strconv.ParseInt(string(t), 10, 64); err == nil {
 			return i, nil
@@ -461,7 +462,7 @@ func decodeValue(d *json.Decoder, depth int) (value, error) {
 			_, err := d.Token()
 			return l, err
 		}
-		m := newDict()
+		m := NewDict()
 		for d.More() {
 			k, err := decodeValue(d, depth+1)
 			if err != nil {
