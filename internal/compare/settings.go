@@ -44,7 +44,7 @@ func Settings(
 			continue
 		}
 		forms := []Setting{{Base: method.Name}, {Base: method.Name, Restore: true}}
-		if _, covered := methods.Grouping(method.Name); covered {
+		if methods.Covers(method.Name) {
 			forms = append(forms, Setting{Base: method.Name, Restore: true, Covered: true})
 		}
 		for _, n := range budgets {
@@ -66,10 +66,10 @@ func (s Setting) Reduction(seed int64) *restore.Reduction {
 	r := &restore.Reduction{
 		Base: s.Base, NVis: s.NVis, Plain: !s.Restore, Options: map[string]any{},
 	}
-	switch _, covered := methods.Grouping(s.Base); {
+	switch {
 	case s.Covered:
 		r.Options["anchors"], r.Options["join"] = "covered", "all"
-	case s.Restore && covered: // not what a small budget would choose by itself
+	case s.Restore && methods.Covers(s.Base): // not what a small budget would choose by itself
 		r.Options["anchors"], r.Options["join"] = "released", "rest"
 	}
 	if m, err := methods.Lookup(s.Base); err == nil && m.Draws {

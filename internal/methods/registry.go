@@ -100,14 +100,12 @@ func Lookup(name string) (reduce.Method, error) {
 	return m.describe(parameters()), nil
 }
 
-// Grouping reports what RESTORE may do over a method: whether it chooses anchors at all, and
-// whether also covered ones, with kept tokens that may be joined.
-func Grouping(base string) (anchors, covered bool) {
+// Covers reports whether RESTORE may choose covered anchors over a method, with kept tokens that
+// may be joined.
+func Covers(base string) bool {
 	m, err := lookup(base)
-	if err != nil || m == noneMethod || m.whole || m.encoder != nil && m.encoder.partners {
-		return false, false
-	}
-	return true, m.inside == nil
+	return err == nil && m != noneMethod && !m.whole && m.inside == nil &&
+		!(m.encoder != nil && m.encoder.partners)
 }
 
 // describe returns the description of m, with its parameters out of all.
