@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"io"
@@ -427,7 +426,5 @@ func (s *states) drop(from, to int) {
 
 // newID returns prefix and 24 random characters.
 func newID(prefix string) string {
-	var b [15]byte
-	rand.Read(b[:])
-	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+	return prefix + strings.ToLower(rand.Text()[:24])
 }
