@@ -87,8 +87,8 @@ func TestEvalAll(t *testing.T) {
 		}
 		Refused []struct{ Base, Reason string }
 	}
+	// stderr may have lines of progress: a busy machine takes longer than a minute
 	if err := json.Unmarshal([]byte(r.Out), &j); r.Code != cli.ExitOK || err != nil ||
-		r.Err != "" ||
 		len(j.Rows) < 28 {
 		t.Fatalf("exit %d, %v, stderr %q, %q", r.Code, err, r.Err, r.Out)
 	}
