@@ -25,11 +25,11 @@ type Picture struct{ s *source }
 
 // source is what the copies of a [Picture] share.
 type source struct {
-	loading chan struct{} // has room for the one goroutine that reads the file
-
 	mu   sync.Mutex
 	im   engine.Image
 	late func(context.Context) ([]byte, error) // reads the file; nil: it is here
+
+	loading chan struct{} // of a late file: has room for the one goroutine that reads it
 }
 
 // PictureOptions say how to read a picture's file. The zero value has every default.
@@ -55,9 +55,7 @@ func (o *PictureOptions) picture() *Picture {
 		limits.MaxBytes = imageproc.DefaultMaxBytes
 	}
 	how := imageproc.DecodeOptions{EXIF: !o.IgnoreEXIF, Limits: limits}
-	return &Picture{&source{
-		loading: make(chan struct{}, 1), im: engine.Image{Name: o.Name, Decode: how},
-	}}
+	return &Picture{&source{im: engine.Image{Name: o.Name, Decode: how}}}
 }
 
 // image returns the picture for the engine. late says that its file must be read first.
@@ -120,7 +118,7 @@ func OpenPicture(path string, o *PictureOptions) (*Picture, error) {
 // An error of load is the request's. Until the file is read, once, the picture has no pixels.
 func PictureFrom(load func(context.Context) ([]byte, error), o *PictureOptions) *Picture {
 	p := o.picture()
-	p.s.late = load
+	p.s.late, p.s.loading = load, make(chan struct{}, 1)
 	return p
 }
 
