@@ -46,7 +46,7 @@ after the picture. The reduced pictures are read with renumbered positions and w
 	}
 	fs := cmd.Flags()
 	o.model.Add(fs)
-	addSpokenShape(fs, &o.shape)
+	addLLaVAShape(fs, &o.shape)
 	o.question.AddImages(fs, "")
 	o.question.AddPrompt(fs, "")
 	fs.StringVar(&o.base, "base", "holov",

@@ -75,7 +75,7 @@ follow-up questions, or send requests that must be refused. The exit code is 1 i
 	o.api.Add(fs, "key of the server, the first of several")
 	o.engine.Add(fs)
 	o.engine.AddQueue(fs)
-	addSpokenShape(fs, &o.shape)
+	addLLaVAShape(fs, &o.shape)
 	fs.IntSliceVar(&o.clients, "clients", []int{1, 2, 4, 8, 16, 32},
 		"`numbers` of clients that ask at once, separated by commas")
 	fs.IntSliceVar(&o.budgets, "n-vis", []int{576, 64},
@@ -275,8 +275,8 @@ func openOrMake(
 	return seam.Model(e, o).(*restore.Model), nil
 }
 
-// addSpokenShape adds --shape for randomEngine, which takes LLaVA's models only.
-func addSpokenShape(fs *pflag.FlagSet, name *string) {
+// addLLaVAShape adds --shape for randomEngine, which takes LLaVA's models only.
+func addLLaVAShape(fs *pflag.FlagSet, name *string) {
 	cli.AddShape(fs, name, cli.RandomShape)
 	names := slices.DeleteFunc(restore.Shapes(), func(s string) bool {
 		return !strings.HasPrefix(s, "llava")

@@ -311,7 +311,7 @@ config.json: so the times are known before the model is downloaded.`,
 		Args: cli.NoArgs,
 	}
 	o.add(cmd.Flags())
-	addSpokenShape(cmd.Flags(), &o.shape)
+	addLLaVAShape(cmd.Flags(), &o.shape)
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), a) }
 	return cmd
