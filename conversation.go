@@ -47,19 +47,25 @@ type Conversation struct {
 // NewConversation starts a dialogue that reduces its pictures by r; nil reads every token. With a
 // service that is no [Model], each question sends the whole dialogue, of which the service's caches
 // keep what they can; methods inside the decoder then choose tokens for each question again. The
-// error is an [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close.
+// error is an [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close. A service may
+// add defaults to r: then only values out of range are refused here.
 func NewConversation(s Service, r *Reduction) (*Conversation, error) {
+	c := &Conversation{s: s, r: r}
+	m, ok := s.(*Model)
+	if !ok {
+		if _, err := r.options(); err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
 	how, err := r.checked()
+	if err == nil {
+		err = m.e.Closed()
+	}
 	if err != nil {
 		return nil, err
 	}
-	c := &Conversation{s: s, r: r}
-	if m, ok := s.(*Model); ok {
-		if err := m.e.Closed(); err != nil {
-			return nil, err
-		}
-		c.c = m.e.NewConversation(how)
-	}
+	c.c = m.e.NewConversation(how)
 	return c, nil
 }
 
