@@ -31,7 +31,7 @@ func TestReportedReduction(t *testing.T) {
 	}
 }
 
-// Ensure that the reports of a dialogue's pictures draw the same as those of a question's.
+// Ensure that reports draw a dialogue's pictures as they draw a question's.
 func TestDrawMessages(t *testing.T) {
 	m := embedded(t)
 	how := &restore.Reduction{Base: "holov", NVis: 64}

@@ -89,7 +89,8 @@ func (e endless) ColorModel() color.Model { return color.GrayModel }
 func (e endless) Bounds() image.Rectangle { return e.Rectangle }
 func (e endless) At(int, int) color.Color { return color.Black }
 
-// Ensure that what is no picture is an errs.PictureError wherever it is used, and never a panic.
+// Ensure that a nil, zero or empty picture is an errs.PictureError wherever it is used, and never a
+// panic.
 func TestNoPicture(t *testing.T) {
 	m := embedded(t)
 	late := func() *restore.Picture {

@@ -368,7 +368,7 @@ func TestEvalCompare(t *testing.T) {
 	}
 }
 
-// unknownCounts makes the records of a run those of a server that reports neither visual tokens nor
+// unknownCounts changes the records of a run as if its server reported neither visual tokens nor
 // times.
 func unknownCounts(t *testing.T, dir string) {
 	t.Helper()

@@ -419,8 +419,8 @@ func TestS3(t *testing.T) {
 	}
 }
 
-// Ensure that the region, endpoint and credentials of a profile in AWS's files are those of
-// requests, unless the environment has others.
+// Ensure that requests use the region, endpoint and credentials of a profile in AWS's files, unless
+// the environment has others.
 func TestS3Profile(t *testing.T) {
 	f, c, _ := s3(t, 0)
 	config := filepath.Join(t.TempDir(), "config")

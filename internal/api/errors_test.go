@@ -7,9 +7,9 @@ import (
 	"github.com/restore-vlm/restore/errs"
 )
 
-// Ensure that a prompt beyond the context is refused in the words by which clients know it: LiteLLM
-// 1.55 and 1.110 and LangChain.js 1.5 look for the sentence, and langchain-openai 1.7 beside openai
-// 3.57 for "prompt is too long".
+// Ensure that a prompt beyond the context is refused in the words by which clients know it. LiteLLM
+// 1.55 and 1.110 and LangChain.js 1.5 look for the sentence. With openai 3.57, langchain-openai 1.7
+// looks for "prompt is too long".
 func TestContextWords(t *testing.T) {
 	for _, e := range []*errs.ContextError{
 		{PromptTokens: 5058, Positions: 5058, Context: 4096},

@@ -55,7 +55,7 @@ func elsewhere(flags *pflag.FlagSet) bool {
 }
 
 // findModel returns a repository's snapshot in the hub's cache, nil if model is a path or the
-// embedded model. If pull is set, it downloads what is missing; the vision tower only if none is
+// embedded model. If pull is set, it downloads what is missing, but no vision tower if one is
 // given.
 func findModel(
 	ctx context.Context, a *App, model string, pull, towerGiven bool,

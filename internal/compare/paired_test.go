@@ -90,7 +90,7 @@ func TestPicturesApart(t *testing.T) {
 		t.Errorf("got %+v, want %+v", apart, together)
 	}
 	if i := apart.Change["exist"].Interval; i != (stats.Interval{-100, 0}) {
-		t.Errorf("interval %v, want that of two pictures, one lost", i)
+		t.Errorf("interval %v, want -100 to 0, for one of two pictures is lost", i)
 	}
 }
 

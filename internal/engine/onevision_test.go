@@ -85,8 +85,8 @@ func TestOneVisionStages(t *testing.T) {
 	checkForms(t, oneVisionPrompts, "preprocessor_config.json")
 }
 
-// checkForms checks the stages of prompts of checkpoints with documents as on the hub, and with
-// those of transformers 5, which has no files of the given names.
+// checkForms checks the stages of prompts of checkpoints twice: with documents as on the hub, and
+// with documents as transformers 5 writes them, without files of the given names.
 func checkForms(t *testing.T, prompts map[string][]string, without ...string) {
 	for name, prompts := range prompts {
 		dir := copyDir(t, filepath.Join("testdata", name))

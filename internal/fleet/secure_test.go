@@ -34,9 +34,16 @@ import (
 // configured starts a NATS server in the test with a configuration.
 func configured(t *testing.T, config string) (port int) {
 	t.Helper()
-	dir := t.TempDir()
+	s := started(t, options(t, t.TempDir(), -1, config))
+	return s.Addr().(*net.TCPAddr).Port
+}
+
+// options are a NATS server's, from a configuration. It listens on port, -1 is any, and keeps its
+// streams in dir.
+func options(t *testing.T, dir string, port int, config string) *nats.Options {
+	t.Helper()
 	file := filepath.Join(dir, "nats.conf")
-	config = fmt.Sprintf("listen: 127.0.0.1:-1\njetstream {store_dir: %q}\n%s", dir, config)
+	config = fmt.Sprintf("listen: 127.0.0.1:%d\njetstream {store_dir: %q}\n%s", port, dir, config)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +52,12 @@ func configured(t *testing.T, config string) (port int) {
 		t.Fatal(err)
 	}
 	o.NoSigs, o.NoLog = true, true
+	return o
+}
+
+// started starts a NATS server in the test.
+func started(t *testing.T, o *nats.Options) *nats.Server {
+	t.Helper()
 	s, err := nats.NewServer(o)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +67,7 @@ func configured(t *testing.T, config string) (port int) {
 	if !s.ReadyForConnections(20 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
-	return s.Addr().(*net.TCPAddr).Port
+	return s
 }
 
 // documented returns the subjects that docs/scaling.md lists, to publish to and to subscribe to.
@@ -131,31 +144,12 @@ authorization {
 // another password.
 func TestPasswordReturns(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "nats.conf")
-	port := fleettest.FreePort(t)
+	dir, port := t.TempDir(), fleettest.FreePort(t)
 	configure := func(password string) *nats.Options {
-		text := fmt.Sprintf("listen: 127.0.0.1:%d\njetstream {store_dir: %q}\n"+
-			"authorization {user: u, password: %q}\n", port, dir, password)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		o, err := nats.ProcessConfigFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.NoSigs, o.NoLog = true, true
-		return o
+		return options(t, dir, port,
+			fmt.Sprintf("authorization {user: u, password: %q}\n", password))
 	}
-	s, err := nats.NewServer(configure("first"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(20 * time.Second) {
-		t.Fatal("the server is not ready")
-	}
+	s := started(t, configure("first"))
 	c, err := Connect(t.Context(), Options{URL: fmt.Sprintf("nats://u:first@127.0.0.1:%d", port),
 		Layout: quick})
 	if err != nil {

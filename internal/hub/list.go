@@ -108,7 +108,7 @@ func (c *Client) describe(name string) Repo {
 	return r
 }
 
-// entries returns the paths of what is in a folder, none if there is no such folder.
+// entries returns the paths of all that a folder holds. A folder that is not there holds nothing.
 func entries(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

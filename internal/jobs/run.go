@@ -17,7 +17,7 @@ import (
 type Answering struct {
 	Backend  batch.Backend
 	Settings batch.Settings
-	// Parallel and Places are those of [batch.Options].
+	// Parallel and Places are options of [batch.Options].
 	Parallel int
 	Places   func() int
 	// File is [batch.Options.File].

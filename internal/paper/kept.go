@@ -44,8 +44,8 @@ func (d *draft) picturesOf(name string, n int) (*measured, string) {
 	return m, ""
 }
 
-// pictures returns the first n different pictures of a benchmark, each with its first question.
-// They are those of the first limit questions; 0 is no limit.
+// pictures returns the first n different pictures of a benchmark's first limit questions, each with
+// its first question; a limit of 0 is none.
 func pictures(b *eval.Benchmark, n, limit int) (out []*eval.Question, err error) {
 	seen := map[string]bool{}
 	for q, err := range b.Questions() {

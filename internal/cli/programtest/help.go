@@ -61,8 +61,8 @@ func (p *Tested) Helps(t *testing.T, first int) {
 	}
 }
 
-// HelpsBriefly checks that helps stay short: six flags for a reduction, and of a command at most
-// those of most in all.
+// HelpsBriefly checks that helps stay short: six flags for a reduction, and in all at most as many
+// as most says for the command.
 func (p *Tested) HelpsBriefly(t *testing.T, most map[string]int) {
 	p.EveryCommand(t, func(c *cobra.Command, help string) {
 		_, flags, _ := strings.Cut(help, "\nFlags (")
