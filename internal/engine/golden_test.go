@@ -269,3 +269,14 @@ func TestSigLIPTower(t *testing.T) {
 		t.Errorf("pixel values %v…, want %v…", px.Data[:6], want[:6])
 	}
 }
+
+// Ensure that LLaVA over the decoders of Qwen2, with a tied head, and of Qwen3 computes what
+// transformers does (tools/fixtures/decoders.py).
+func TestQwenDecoders(t *testing.T) {
+	for _, name := range []string{"llava-qwen2-tiny", "llava-qwen3-tiny"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("testdata", name)
+			checkStages(t, open(t, dir, 2), golden.Read(t, filepath.Join(dir, "one-image.ref")))
+		})
+	}
+}

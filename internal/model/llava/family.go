@@ -148,13 +148,22 @@ func processorConfig(class string, config map[string]json.RawMessage) (any, erro
 	}, nil
 }
 
+// decoders are the model_types of text_config.
+var decoders = []string{"llama", "mistral", "qwen2", "qwen3"}
+
 // NewText binds the decoder of a model of this family.
-func NewText(ck *model.Source) (model.Multimodal, error) {
-	return textonly.New(ck, "LlamaForCausalLM", decoder,
-		func(v *model.Values) (llama.Config, []int32) {
-			text := v.Object("text_config", true)
-			c := llama.ParseConfig(text)
-			c.Tied = v.Bool("tie_word_embeddings", c.Tied)
-			return c, text.IDs("eos_token_id")
-		})
+var NewText = TextOnly("LlamaForCausalLM", decoders...)
+
+// TextOnly returns a constructor of the decoder alone, for files without an encoder; kinds are
+// those of [ReadText].
+func TextOnly(
+	architecture string, kinds ...string,
+) func(*model.Source) (model.Multimodal, error) {
+	return func(ck *model.Source) (model.Multimodal, error) {
+		return textonly.New(ck, architecture, decoder,
+			func(v *model.Values) (llama.Config, []int32) {
+				c := ReadText(v, kinds...)
+				return c.Config, c.EOS
+			})
+	}
 }

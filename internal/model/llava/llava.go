@@ -1,5 +1,5 @@
-// Package llava is LLaVA-1.5: a CLIP or SigLIP encoder, a two-layer projector and a LLaMA
-// decoder. Source: arXiv 2310.03744 and Hugging Face transformers 4.49
+// Package llava is LLaVA-1.5: a CLIP or SigLIP encoder, a two-layer projector and a LLaMA, Mistral
+// or Qwen decoder. Source: arXiv 2310.03744 and Hugging Face transformers 4.49
 // LlavaForConditionalGeneration.
 //
 //	z = [state_f1, state_f2, …] of the encoder, without class token or ("full") with it   (1)
@@ -21,6 +21,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -62,18 +63,15 @@ func ParseConfig(data []byte) (*Config, error) {
 // ReadConfig reads the settings that models of this family share, with towerOf the tower's, and
 // records problems in v.
 func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Config {
-	text := v.Object("text_config", true)
+	text := ReadText(v, decoders...)
 	c := &Config{
 		Vision: towerOf(v.Object("vision_config", true)),
-		Text:   llama.ParseConfig(text),
-		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
-		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
-		Bias:   v.Bool("multimodal_projector_bias", true),
+		Text:   text.Config, EOS: text.EOS,
+		Full: v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
+		Act:  v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
+		Bias: v.Bool("multimodal_projector_bias", true),
 
 		VideoToken: -1,
-	}
-	if v.Bool("tie_word_embeddings", false) {
-		c.Text.Tied = true
 	}
 	key := "image_token_index"
 	if !v.Has(key) && v.Has("image_token_id") {
@@ -90,7 +88,15 @@ func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Confi
 		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
 	}
 	c.Features = Features(v, c.Vision.Layers, -2)
-	c.EOS = text.IDs("eos_token_id")
+	return c
+}
+
+// ReadText reads the decoder's sizes and the end tokens; kinds are the model_types that it may
+// have, the first if it is absent. A tied head is said in text_config or in v.
+func ReadText(v *model.Values, kinds ...string) qwen2.Config {
+	c := qwen2.Parse(v.Object("text_config", true), kinds...)
+	onTop := v.Bool("tie_word_embeddings", false)
+	c.Tied = c.Tied || onTop
 	return c
 }
 

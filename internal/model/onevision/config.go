@@ -8,7 +8,6 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llava"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 )
 
 // Config is a LLaVA-OneVision config.json.
@@ -23,7 +22,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := parseText(v)
+	text := llava.ReadText(v, "qwen2")
 	vision := clip.ParseSigLIP(v.Object("vision_config", true))
 	picture, pictureKey := token(v, "image_token_index", "image_token_id", 151646)
 	video, videoKey := token(v, "video_token_index", "video_token_id", 151647)
@@ -48,17 +47,6 @@ func ParseConfig(data []byte) (*Config, error) {
 		c.VideoToken = -1
 	}
 	return c, v.Err()
-}
-
-// parseText reads the decoder's sizes. Published files say only in text_config that the head is
-// tied; it may be said in v alone, too.
-func parseText(v *model.Values) qwen2.Config {
-	text := v.Object("text_config", true)
-	text.Unsupported(map[string]string{"model_type": `"qwen2"`})
-	c := qwen2.ParseConfig(text, qwen2.Text, false)
-	onTop := v.Bool("tie_word_embeddings", false)
-	c.Tied = c.Tied || onTop
-	return c
 }
 
 // token reads the id of a picture's or a video's place under either name, and returns the name;

@@ -8,10 +8,8 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/model/qwen2"
-	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
 // architecture is the class in config.json.
@@ -23,14 +21,7 @@ var Family = model.Family{
 		Name: "llava_onevision", Architectures: []string{architecture}, Forms: llava.Forms,
 		Bias: qwen2.Biased, Export: export,
 	},
-	New: New,
-	Text: func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", "language_model.",
-			func(v *model.Values) (llama.Config, []int32) {
-				c := parseText(v)
-				return c.Config, c.EOS
-			})
-	},
+	New: New, Text: llava.TextOnly(architecture+", text only", "qwen2"),
 	Processors: []imageproc.Kind{{
 		Classes: []string{"LlavaOnevisionImageProcessor"}, New: newProcessor,
 	}},
