@@ -18,6 +18,9 @@ type Tower struct {
 // Cell returns the number of patches in a cell.
 func (t *Tower) Cell() int { return t.Merge * t.Merge }
 
+// Values returns the number of values of a patch.
+func (t *Tower) Values() int { return 3 * t.Frames * t.Patch * t.Patch }
+
 // CheckHeads refuses heads that cannot be rotated by rows and columns.
 func (t *Tower) CheckHeads(v *model.Values) {
 	if t.Hidden%t.Heads != 0 {
@@ -80,9 +83,6 @@ func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
 	return append([]float32(nil), features[:rows*m.Tower.Out]...)
 }
 
-// values is the number of values of a patch.
-func (m *Model) values() int { return 3 * m.Tower.Frames * m.Tower.Patch * m.Tower.Patch }
-
 // Picture returns a picture, or a video, of which px are the patches of parts.
 func (m *Model) Picture(px []float32, parts []Part, shape *model.Shape) model.Picture {
 	return &picture{m, px, parts, shape}
@@ -120,7 +120,8 @@ func (p *picture) Shape() *model.Shape { return p.shape }
 func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
 	kept := s.Pruned.Kept
 	part := Part{Grid: p.parts[0].Grid, Kept: kept, LogSize: logSize}
-	return p.m.Picture(nn.Gathered(p.px, kept, p.m.Tower.Cell()*p.m.values()), []Part{part}, s)
+	t := p.m.Tower
+	return p.m.Picture(nn.Gathered(p.px, kept, t.Cell()*t.Values()), []Part{part}, s)
 }
 
 // Within implements model.Picture: it returns an error, because no method is defined for these

@@ -48,7 +48,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	b := model.NewBinder(ck)
 	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
 	m.Model = cells.Model{
-		Name: "qwen3vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,
+		Name: "qwen3vl", Tower: &c.Vision.Tower, Run: m.vision.Encode, Attn: &m.vision.Attn,
 		Text: llama.New(b, c.Text), Tokens: c.Tokens,
 		About: model.Info{Architecture: architecture, EOS: c.EOS, SizesOf: m.sizes},
 	}
@@ -57,27 +57,18 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	}
 	info := &m.About
 	info.Params, info.Bytes, info.Types = b.Params()
-	v := &c.Vision
-	info.Vision = []model.Field{
-		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
-		{Name: "hidden", Value: v.Hidden}, {Name: "heads", Value: v.Heads},
-		{Name: "layers", Value: v.Layers}, {Name: "mlp", Value: v.MLP},
-		{Name: "layers that the decoder reads too", Value: v.Deep},
-	}
+	info.Vision = append(c.Vision.Fields(), model.Field{
+		Name: "layers that the decoder reads too", Value: c.Vision.Deep,
+	})
 	info.Text = c.Text.Fields()
 	return m, nil
 }
 
 // sizes returns the sizes for a picture of that many visual tokens.
 func (m *Model) sizes(tokens int) *model.Sizes {
-	v := &m.cfg.Vision
-	s := cells.Sizes(tokens, v.Merge, v.Hidden, v.Out)
+	s := m.cfg.Vision.Sizes(tokens)
 	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
-	s.Patch, s.Projectors = 3*v.Frames*v.Patch*v.Patch, 1+len(v.Deep)
-	s.Vision = model.Tower{
-		Blocks: v.Layers, Run: v.Layers, Hidden: v.Hidden, Heads: v.Heads, Query: v.Hidden,
-		Key: v.Hidden, MLP: v.MLP, Products: 2,
-	}
+	s.Projectors += len(m.cfg.Vision.Deep)
 	return s
 }
 
@@ -85,33 +76,20 @@ func (m *Model) sizes(tokens int) *model.Sizes {
 func (m *Model) Around() (before, after string) { return "<|vision_start|>", "<|vision_end|>" }
 
 // EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(
-	px *imageproc.Pixels, share float64,
-) (rows int, attention float64) {
-	e := m.vision
-	keys := 0.0
-	for _, g := range px.GridTHW {
-		n := share * float64(g[1]*g[2])
-		keys += float64(g[0]) * n * n
-	}
-	return int(share * float64(px.Shape[0])), 4 * float64(e.Layers) * keys * float64(e.Hidden)
+func (m *Model) EncodeWork(px *imageproc.Pixels, share float64) (rows int, attention float64) {
+	return m.vision.Work(px, share)
 }
 
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
-	e, n := m.vision, int(share*float64(px.Shape[0]))
-	rows, tokens := min(n, cells.MostRows), n/e.Cell()
-	// a product keeps its widest input
-	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.Cell())
-	return 4 * int64(n*(6*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+
-		(1+len(e.Deep))*tokens*e.Out)
+	return m.vision.Bytes(px, share, len(m.cfg.Vision.Deep))
 }
 
 // Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
 // pictures or moments concatenated, cell by cell; px.GridTHW: their grids.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	e := m.vision
-	if err := cells.Check(px, e.patch.In, e.Merge, "qwen3vl"); err != nil {
+	if err := cells.Check(px, e.Values(), e.Merge, "qwen3vl"); err != nil {
 		return nil, err
 	}
 	var moments []cells.Part
@@ -125,7 +103,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	pics := make([]model.Picture, len(moments))
 	at := 0
 	for i, part := range moments {
-		n := part.Grid[1] * part.Grid[2] * e.patch.In
+		n := part.Grid[1] * part.Grid[2] * e.Values()
 		s := m.shape(part.Grid)
 		if px.SecondsPerMoment > 0 {
 			s.Video, s.Fixed = true, "this is a video"
