@@ -227,7 +227,7 @@ func TestBenchUsage(t *testing.T) {
 func TestShapesParse(t *testing.T) {
 	for name, side := range map[string]int{
 		"llava-1.5-7b": 336, "llava-1.5-13b": 336, "llava-next-7b": 672, "qwen2.5-vl-3b": 448, "qwen2.5-vl-7b": 448,
-		"llava-onevision-0.5b": 1152, "llava-onevision-7b": 1152,
+		"qwen2-vl-2b": 448, "qwen2-vl-7b": 448, "llava-onevision-0.5b": 1152, "llava-onevision-7b": 1152,
 		"qwen3-vl-2b": 512, "qwen3-vl-4b": 512, "qwen3-vl-8b": 512,
 	} {
 		s, err := loadShape(name)
@@ -242,7 +242,7 @@ func TestShapesParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := restore.Shapes(); len(all) != 10 {
+	if all := restore.Shapes(); len(all) != 12 {
 		t.Errorf("got %v, want those above", all)
 	}
 }

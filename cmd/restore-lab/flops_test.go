@@ -92,7 +92,9 @@ func TestFLOPsOfEngine(t *testing.T) {
 // Ensure that models that take pictures of any size are counted as the engine multiplies: the
 // products by the engine's own count, attention by the rows.
 func TestFLOPsOfAnySize(t *testing.T) {
-	for _, name := range []string{"qwen3vl-tiny", "qwen3vl-tied-tiny", "qwen25vl-tiny"} {
+	for _, name := range []string{
+		"qwen3vl-tiny", "qwen3vl-tied-tiny", "qwen25vl-tiny", "qwen2vl-tiny", "qwen2vl-tied-tiny",
+	} {
 		dir := filepath.Join("..", "..", "internal", "engine", "testdata", name)
 		if name == "qwen25vl-tiny" {
 			dir = spoken(t, dir, filepath.Join(dir, "..", "qwen3vl-tiny"))

@@ -21,6 +21,7 @@ func TestShowShape(t *testing.T) {
 	}{
 		"llava-1.5-7b": {7063427072 - 2048, 576}, "llava-next-7b": {7063427072 + 4096 - 2048, 2928},
 		"qwen2.5-vl-3b": {3754622976, 576}, "qwen2.5-vl-7b": {8292166656, 576},
+		"qwen2-vl-2b": {2208985600, 576}, "qwen2-vl-7b": {8291375616, 576},
 	} {
 		r := commandLine("show", "--shape", name, "--quant", "q4", "--n-vis", "0", "--json")
 		var got shown

@@ -71,7 +71,10 @@ type GGUF struct {
 	// decoder: whole, or without ".weight" and ".bias". N is a block's number.
 	Names [][2]string
 	// More returns pairs that depend on the projector's file; nil: none.
-	More           func(projector Metadata) [][2]string
+	More func(projector Metadata) [][2]string
+	// Unread are tensors of the projector's file that no model reads: placeholders of older
+	// converters.
+	Unread         []string
 	Picture, Video string // their texts in a prompt
 	// Convert completes Config, Processor and Video.
 	Convert func(m *Converted) error

@@ -157,7 +157,7 @@ func TestNothingPruned(t *testing.T) {
 	for y := range pic.Height {
 		pic.Pix = append(pic.Pix, page.Pix[(100+y)*3*page.Width:][:3*pic.Width]...)
 	}
-	for _, name := range []string{"qwen25vl-tiny", "qwen3vl-tied-tiny"} {
+	for _, name := range []string{"qwen25vl-tiny", "qwen2vl-tiny", "qwen3vl-tied-tiny"} {
 		e := openLarge(t, name, 2)
 		ids := []int32{5, e.Model().ImageToken(), 11, 48}
 		want := encoded(t, e, pic, ids, methods.Options{})
@@ -171,7 +171,7 @@ func TestNothingPruned(t *testing.T) {
 // Ensure that a pruned picture does not depend on the number of threads, nor on the pictures that
 // stand before it.
 func TestPrunedThreads(t *testing.T) {
-	for _, name := range []string{"qwen25vl-tiny", "qwen3vl-tied-tiny"} {
+	for _, name := range []string{"qwen25vl-tiny", "qwen2vl-tiny", "qwen3vl-tied-tiny"} {
 		pic := drawnPage(t, "drift")
 		o := pixelPrune(0.05, true, true)
 		var one map[string]*tensor.Tensor
@@ -199,7 +199,7 @@ func composed(base string, n int, restore bool, tau float64) methods.Options {
 // among the tokens that were encoded, that reports have both budgets, and that with RESTORE every
 // token of the picture is in a row.
 func TestBeforeAnother(t *testing.T) {
-	for _, name := range []string{"qwen25vl-tiny", "qwen3vl-tiny"} {
+	for _, name := range []string{"qwen25vl-tiny", "qwen2vl-tiny", "qwen3vl-tiny"} {
 		e, pic := openLarge(t, name, 2), drawnPage(t, "drift")
 		ids := []int32{5, e.Model().ImageToken(), 11, 48}
 		ask := func(o methods.Options) *engine.ImageReport {

@@ -19,7 +19,9 @@ const bufferTolerance = 0.03
 // results.
 func TestFootprintOfBuffers(t *testing.T) {
 	pic := &imageproc.Picture{Width: 100, Height: 80, Pix: make([]byte, 3*100*80)}
-	for _, name := range []string{"", "llavanext-vicuna-tiny", "qwen25vl-tiny"} {
+	for _, name := range []string{
+		"", "llavanext-vicuna-tiny", "qwen25vl-tiny", "qwen2vl-tiny", "qwen3vl-tiny",
+	} {
 		path := ""
 		if name != "" {
 			path = filepath.Join("testdata", name)

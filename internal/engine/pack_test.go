@@ -34,7 +34,7 @@ func packed(t *testing.T, ck checkpoint.Bundle, o engine.Options) (path string) 
 // same memory, and can be packed again.
 func TestPacked(t *testing.T) {
 	for _, c := range []struct{ name, input string }{
-		{"llava15-tiny", "one-image"}, {"llava15-gqa-full-tiny", "two-images"}, {"qwen25vl-tiny", ""},
+		{"llava15-tiny", "one-image"}, {"llava15-gqa-full-tiny", "two-images"}, {"qwen25vl-tiny", ""}, {"qwen2vl-tiny", ""},
 	} {
 		dir := filepath.Join("testdata", c.name)
 		for _, o := range []engine.Options{

@@ -23,7 +23,7 @@ const tapTol = 2e-6
 func TestTaps(t *testing.T) {
 	for _, dir := range []string{
 		"llava15-tiny", "llavanext-vicuna-tiny", "llava-onevision-tiny", "qwen25vl-tiny",
-		"qwen3vl-tiny", "llava-siglip-tiny",
+		"qwen2vl-tiny", "qwen3vl-tiny", "llava-siglip-tiny",
 	} {
 		t.Run(dir, func(t *testing.T) {
 			e := openedAt(t, "testdata/"+dir, Options{}, Hooks{})

@@ -129,12 +129,18 @@ func (f *file) decoderSizes(theta float64) (object, error) {
 func (f *file) encoderSizes() (object, error) {
 	const prefix = "clip.vision."
 	vision, err := f.sizes(prefix, [][2]string{
-		{"hidden_size", "embedding_length"}, {"intermediate_size", "feed_forward_length"},
-		{"num_hidden_layers", "block_count"}, {"num_attention_heads", "attention.head_count"},
-		{"patch_size", "patch_size"},
+		{"hidden_size", "embedding_length"}, {"num_hidden_layers", "block_count"},
+		{"num_attention_heads", "attention.head_count"}, {"patch_size", "patch_size"},
 	})
 	if err != nil {
 		return nil, err
+	}
+	const width = prefix + "feed_forward_length" // 0 in older files of Qwen2-VL
+	vision["intermediate_size"] = f.Number(width, -1)
+	if vision["intermediate_size"] != 0 {
+		if vision["intermediate_size"], err = f.Required(width); err != nil {
+			return nil, err
+		}
 	}
 	vision["projection_dim"] = f.Number(prefix+"projection_dim", vision["hidden_size"].(int))
 	vision["layer_norm_eps"], err = f.epsilon(prefix + "attention.layer_norm_epsilon")

@@ -138,8 +138,8 @@ func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Wei
 }
 
 // tower adds the tensors of a projector file. If names has queries, keys and values as one tensor,
-// they become one, and so do the two moments of a patch embedding.
-func (f *file) tower(w weights, names [][2]string) error {
+// they become one, and so do the two moments of a patch embedding. Tensors in unread are left out.
+func (f *file) tower(w weights, names [][2]string, unread []string) error {
 	byName := map[string]*tensorInfo{}
 	for i := range f.tensors {
 		byName[f.tensors[i].name] = &f.tensors[i]
@@ -155,6 +155,8 @@ func (f *file) tower(w weights, names [][2]string) error {
 		x, name := t.weight(), rest.Replace(t.name)
 		var err error
 		switch {
+		case slices.Contains(unread, name):
+			continue
 		case stack && queries.Replace(name) != name:
 			if byName[queries.Replace(name)] != nil {
 				continue // part of the same tensor as attn_q

@@ -141,7 +141,7 @@ func (p *file) convert(w weights, g *checkpoint.GGUF, m *checkpoint.Converted) (
 	if g.More != nil {
 		names = slices.Concat(names, g.More(p))
 	}
-	if err := p.tower(w, names); err != nil {
+	if err := p.tower(w, names, g.Unread); err != nil {
 		return err
 	}
 	if m.Vision, err = p.encoderSizes(); err != nil {

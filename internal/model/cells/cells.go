@@ -1,7 +1,6 @@
-// Package cells is what Qwen's models share: all but their towers and layouts. It has names of
+// Package cells is what Qwen's models share: the tower whose blocks see the whole picture, names of
 // weights, the order of patches, parts of long products, and a trace of attention. A cell is one
-// merged token, merge×merge patches.
-// Patches arrive cell by cell in raster order (block order).
+// merged token, merge×merge patches. Patches arrive cell by cell in raster order (block order).
 package cells
 
 import (

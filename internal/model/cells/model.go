@@ -3,6 +3,7 @@ package cells
 import (
 	"fmt"
 
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -21,14 +22,35 @@ func (t *Tower) Cell() int { return t.Merge * t.Merge }
 // Values returns the number of values of a patch.
 func (t *Tower) Values() int { return 3 * t.Frames * t.Patch * t.Patch }
 
-// CheckHeads refuses heads that cannot be rotated by rows and columns.
-func (t *Tower) CheckHeads(v *model.Values) {
+// CheckHeads refuses heads that cannot be rotated by rows and columns. width is the name of Hidden.
+func (t *Tower) CheckHeads(v *model.Values, width string) {
 	if t.Hidden%t.Heads != 0 {
-		v.Fail("num_heads", "got %d, which does not divide hidden_size %d", t.Heads, t.Hidden)
+		v.Fail("num_heads", "got %d, which does not divide %s %d", t.Heads, width, t.Hidden)
 	} else if dim := t.Hidden / t.Heads; dim%4 != 0 {
 		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
 			"pairs of rows and columns)", t.Heads, dim)
 	}
+}
+
+// Shape returns the shape of a picture of grid g, or, with the positions of its moments on the time
+// axis, of a video.
+func (t *Tower) Shape(g [3]int, times []float64) *model.Shape {
+	rows, cols := g[1]/t.Merge, g[2]/t.Merge
+	n := g[0] * rows * cols
+	s := &model.Shape{
+		N: n, C: t.Out, NoClass: true, T: n + 1, Cv: t.Out, Blocks: t.Layers, Depth: t.Layers,
+		Closed: "its merger joins 2x2 patches; no such method is defined for this",
+	}
+	if g[0] == 1 {
+		s.Grid(rows, cols)
+	} else {
+		s.Fixed = "this is a video"
+		s.FrameH, s.FrameW = rows, cols
+	}
+	if times != nil {
+		s.Moments(times, rows, cols)
+	}
+	return s
 }
 
 // Tokens are the ids that stand for pictures and videos, and those before and after each.
@@ -86,6 +108,26 @@ func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
 // Picture returns a picture, or a video, of which px are the patches of parts.
 func (m *Model) Picture(px []float32, parts []Part, shape *model.Shape) model.Picture {
 	return &picture{m, px, parts, shape}
+}
+
+// Together returns the pictures of px, a video with all its moments, with the shapes that shape
+// returns for a grid. px.Data: [patches, 3·frames·patch²], the patches of all pictures
+// concatenated, cell by cell; px.GridTHW: their grids.
+func (m *Model) Together(
+	px *imageproc.Pixels, shape func(g [3]int) *model.Shape,
+) ([]model.Picture, error) {
+	row := m.Tower.Values()
+	if err := Check(px, row, m.Tower.Merge, m.Name); err != nil {
+		return nil, err
+	}
+	pics := make([]model.Picture, len(px.GridTHW))
+	at := 0
+	for i, g := range px.GridTHW {
+		n := g[0] * g[1] * g[2] * row
+		pics[i] = m.Picture(px.Data[at:at+n], Moments(g), shape(g))
+		at += n
+	}
+	return pics, nil
 }
 
 // Encode implements model.Multimodal.

@@ -203,7 +203,7 @@ func (e *Whole) block(
 	if last && need.Keys {
 		out.Keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), d)
 	}
-	if received != nil && r.Trace != nil {
+	if r.Trace != nil {
 		TraceAttention(r, &e.Attn, i, qkv, lay.Bounds, lay.logSize, received, merged)
 	}
 	InParts(n, func(lo, hi int) { // (2)
@@ -260,13 +260,13 @@ func (e *Whole) Work(px *imageproc.Pixels, share float64) (rows int, attention f
 }
 
 // Bytes is [model.Multimodal]'s EncodeBytes of a model with this tower, of which the decoder reads
-// the output of deep blocks too.
+// the output of deep blocks too, without what Enter takes.
 func (e *Whole) Bytes(px *imageproc.Pixels, share float64, deep int) int64 {
 	n := int(share * float64(px.Shape[0]))
 	rows, tokens := min(n, MostRows), n/e.Cell()
-	// a product keeps its widest input
-	wide := rows*e.MLP + 3*max(rows*e.MLP, min(tokens, MostRows)*e.Hidden*e.Cell())
-	return 4 * int64(n*(6*e.Hidden+e.Attn.HeadDim)+rows*e.Hidden+wide+(1+deep)*tokens*e.Out)
+	mlp, merger := rows*e.MLP, min(tokens, MostRows)*e.Hidden*e.Cell()
+	wide := mlp + 2*merger + max(mlp, merger) // a product keeps its widest input
+	return 4 * int64(n*(5*e.Hidden+e.Attn.HeadDim)+rows*e.Hidden+wide+(1+deep)*tokens*e.Out)
 }
 
 // Sizes returns the sizes for a picture of that many tokens, without the decoder's.

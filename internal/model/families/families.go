@@ -15,12 +15,14 @@ import (
 	"github.com/restore-vlm/restore/internal/model/llavanext"
 	"github.com/restore-vlm/restore/internal/model/onevision"
 	"github.com/restore-vlm/restore/internal/model/qwen25vl"
+	"github.com/restore-vlm/restore/internal/model/qwen2vl"
 	"github.com/restore-vlm/restore/internal/model/qwen3vl"
 )
 
 // Table lists the families.
 var Table = []*model.Family{
-	&llava.Family, &llavanext.Family, &qwen25vl.Family, &onevision.Family, &qwen3vl.Family,
+	&llava.Family, &llavanext.Family, &qwen25vl.Family, &qwen2vl.Family, &onevision.Family,
+	&qwen3vl.Family,
 }
 
 // Files is what readers and writers of files need to know of Table.

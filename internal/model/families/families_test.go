@@ -42,7 +42,7 @@ func TestWithoutArchitectures(t *testing.T) {
 	for _, config := range []string{
 		`{"model_type":"llava","mm_vision_tower":"some/tower"}`,
 		`{"architectures":["GPT"],"model_type":"llava","vision_config":{}}`,
-		`{"model_type":"qwen2_vl","vision_config":{}}`,
+		`{"model_type":"qwen3_vl_moe","vision_config":{}}`,
 		`{"architectures":"GPT","model_type":"llava","vision_config":{}}`,
 	} {
 		if got, err := Of("x", []byte(config)); err == nil {

@@ -23,53 +23,30 @@
 package qwen25vl
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
+	"github.com/restore-vlm/restore/internal/model/qwen2vl"
 )
 
 // Config is a Qwen2.5-VL config.json.
 type Config struct {
 	Vision VisionConfig
-	Text   qwen2.Config
-	Tokens cells.Tokens
+	qwen2vl.Decoder
 }
 
-// ParseConfig reads config.json in the older form (text keys at the top) or in the form of
-// transformers 5 (text_config). The error lists every problem.
+// ParseConfig reads config.json. The error lists every problem.
 func ParseConfig(data []byte) (*Config, error) {
 	v, err := model.ParseConfig(data)
 	if err != nil {
 		return nil, err
 	}
-	text := v
-	if v.Has("text_config") {
-		text = v.Object("text_config", true)
-	} else if !v.Has("hidden_size") {
-		v.Fail("text_config", "missing, want an object (or its keys at the top, as in older files)")
-	}
 	c := &Config{
-		Vision: parseVision(v.Object("vision_config", true)),
-		Text:   qwen2.ParseConfig(text, qwen2.VL, v.Bool("tie_word_embeddings", false)),
-		Tokens: cells.Tokens{
-			Image:  int32(v.Int("image_token_id", -1, 0, 1<<30)),
-			Video:  -1,
-			Before: int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
-			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
-		},
-	}
-	if v.Has("video_token_id") {
-		c.Tokens.Video = int32(v.Int("video_token_id", -1, 0, 1<<30))
-	}
-	c.Tokens.Check(v, c.Text.Vocab)
-	if c.Text.Sections == nil {
-		text.Fail("mrope_section",
-			"missing, want the numbers of rotary pairs that follow time, height and width")
+		Vision:  parseVision(v.Object("vision_config", true)),
+		Decoder: qwen2vl.ParseDecoder(v),
 	}
 	return c, v.Err()
 }
@@ -97,35 +74,24 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
-	if c.Vision.Out != c.Text.Hidden {
-		return nil, fmt.Errorf("qwen25vl: config.json: vision_config: out_hidden_size: got "+
-			"%d, want the decoder's hidden_size %d", c.Vision.Out, c.Text.Hidden)
+	if err := c.CheckWidth(m.Name, "out_hidden_size", c.Vision.Out); err != nil {
+		return nil, err
 	}
 	info := &m.About
 	info.Params, info.Bytes, info.Types = b.Params()
-	v, t := &c.Vision, &c.Text
-	info.Vision = []model.Field{
-		{Name: "patch (px)", Value: v.Patch}, {Name: "visual token (px)", Value: v.Patch * v.Merge},
-		{Name: "window (px)", Value: v.Window}, {Name: "hidden", Value: v.Hidden},
-		{Name: "heads", Value: v.Heads},
-		{Name: "layers", Value: v.Layers}, {
-			Name: "layers that see the whole picture", Value: v.Full,
-		}, {Name: "mlp", Value: v.MLP},
-	}
-	info.Text = t.Fields()
+	v := &c.Vision
+	info.Vision = append(v.Fields(), model.Field{Name: "window (px)", Value: v.Window},
+		model.Field{Name: "layers that see the whole picture", Value: v.Full})
+	info.Text = c.Text.Fields()
 	return m, nil
 }
 
 // sizes returns the sizes for a picture of that many visual tokens, in whole windows.
 func (m *Model) sizes(tokens int) *model.Sizes {
 	v, side := &m.cfg.Vision, m.vision.side()
-	s := cells.Sizes(tokens, v.Merge, v.Hidden, v.Out)
+	s := v.Sizes(tokens)
 	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
-	s.Patch, s.Projectors = 3*v.Frames*v.Patch*v.Patch, 1
-	s.Vision = model.Tower{
-		Blocks: v.Layers, Run: v.Layers, Hidden: v.Hidden, Heads: v.Heads, Query: v.Hidden,
-		Key: v.Hidden, MLP: v.MLP, Products: 3, Window: side * side * s.Cell, Whole: len(v.Full),
-	}
+	s.Vision.Products, s.Vision.Window, s.Vision.Whole = 3, side*side*s.Cell, len(v.Full)
 	return s
 }
 
@@ -150,47 +116,19 @@ func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
 	return 4 * int64(n*(5*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+2*tokens*e.Out)
 }
 
-// Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
-// pictures concatenated, cell by cell; px.GridTHW: their grids.
+// Pictures implements model.Multimodal.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
-	e := m.vision
-	if err := cells.Check(px, e.patch.In, e.Merge, "qwen25vl"); err != nil {
-		return nil, err
-	}
-	pics := make([]model.Picture, len(px.GridTHW))
-	at := 0
-	for i, g := range px.GridTHW {
-		n := g[0] * g[1] * g[2] * e.patch.In
-		pics[i] = m.Picture(px.Data[at:at+n], cells.Moments(g), m.shape(g, px.SecondsPerMoment))
-		at += n
-	}
-	return pics, nil
-}
-
-// shape returns the shape of a picture of grid g, or of a video with the given seconds between
-// moments.
-func (m *Model) shape(g [3]int, seconds float64) *model.Shape {
-	e := m.vision
-	rows, cols := g[1]/e.Merge, g[2]/e.Merge
-	n := g[0] * rows * cols
-	s := &model.Shape{
-		N: n, C: e.Out, NoClass: true, T: n + 1, Cv: e.Out,
-		Blocks: e.Layers, Depth: e.Layers, Full: e.wholes(),
-		Closed: "its blocks attend in windows and its merger joins 2x2 patches; no such " +
-			"method is defined for this",
-	}
-	if g[0] == 1 {
-		s.Grid(rows, cols)
-	} else {
-		s.Fixed = "this is a video"
-	}
-	if seconds > 0 {
-		s.Moments(e.times(g[0], seconds), rows, cols)
-	}
-	if g[0] > 1 {
-		s.FrameH, s.FrameW = rows, cols
-	}
-	return s
+	return m.Together(px, func(g [3]int) *model.Shape {
+		var times []float64
+		if px.SecondsPerMoment > 0 {
+			times = m.vision.times(g[0], px.SecondsPerMoment)
+		}
+		s := m.vision.Shape(g, times)
+		s.Full = m.vision.wholes()
+		s.Closed = "its blocks attend in windows and its merger joins 2x2 patches; no such " +
+			"method is defined for this"
+		return s
+	})
 }
 
 // times returns the positions on the time axis of moments with the given seconds between them, in

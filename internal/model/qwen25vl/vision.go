@@ -35,7 +35,7 @@ func parseVision(v *model.Values) VisionConfig {
 	c.Rate = v.Int("tokens_per_second", 4, 1, 1<<10)
 	v.String("hidden_act", "silu", "silu")
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
-	c.CheckHeads(v)
+	c.CheckHeads(v, "hidden_size")
 	if cell := c.Merge * c.Patch; c.Window%cell != 0 {
 		v.Fail("window_size", "got %d, want a multiple of %d (spatial_merge_size * patch_size)",
 			c.Window, cell)
@@ -64,8 +64,6 @@ func (c *VisionConfig) wholes() []int {
 	}
 	return full
 }
-
-const visionEps = 1e-6 // of the encoder's norms; not in the config
 
 // encoder is a bound vision tower.
 type encoder struct {
@@ -96,10 +94,10 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	for i := range c.Layers {
 		in := b.In(fmt.Sprintf("blocks.%d.", i))
 		e.blocks = append(e.blocks, block{
-			norm1: in.RMSNorm("norm1", "hidden", d, visionEps),
+			norm1: in.RMSNorm("norm1", "hidden", d, cells.Eps),
 			qkv:   in.Linear("attn.qkv", "3 * hidden, hidden", 3*d, d, true),
 			proj:  in.Linear("attn.proj", "hidden, hidden", d, d, true),
-			norm2: in.RMSNorm("norm2", "hidden", d, visionEps),
+			norm2: in.RMSNorm("norm2", "hidden", d, cells.Eps),
 			gate:  in.Linear("mlp.gate_proj", "mlp, hidden", c.MLP, d, true),
 			mlpUp: in.Linear("mlp.up_proj", "mlp, hidden", c.MLP, d, true),
 			out:   in.Linear("mlp.down_proj", "hidden, mlp", d, c.MLP, true),
@@ -112,7 +110,7 @@ func newEncoder(b *model.Binder, c VisionConfig) *encoder {
 	}
 	e.blocks[last].tap = true
 	m := b.In("merger.")
-	e.norm = m.RMSNorm("ln_q", "hidden", d, visionEps)
+	e.norm = m.RMSNorm("ln_q", "hidden", d, cells.Eps)
 	e.up = m.Linear("mlp.0", "hidden * merge², hidden * merge²", d*c.Cell(), d*c.Cell(), true)
 	e.down = m.Linear("mlp.2", "out hidden, hidden * merge²", c.Out, d*c.Cell(), true)
 	return e

@@ -81,7 +81,7 @@ func BenchmarkEncode(b *testing.B) {
 			In: in, Out: out, W: kernel.MatrixF32(out, in, vector(out*in)), B: vector(out),
 		}
 	}
-	norm := func() *nn.RMSNorm { return &nn.RMSNorm{W: vector(c.Hidden), Eps: visionEps} }
+	norm := func() *nn.RMSNorm { return &nn.RMSNorm{W: vector(c.Hidden), Eps: cells.Eps} }
 	e := &encoder{
 		VisionConfig: c, rope: nn.NewAxialRoPE(80, 1e4),
 		attn: nn.Attention{Heads: 16, KVHeads: 16, HeadDim: 80},

@@ -82,7 +82,8 @@ func (m *Model) EncodeWork(px *imageproc.Pixels, share float64) (rows int, atten
 
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
-	return m.vision.Bytes(px, share, len(m.cfg.Vision.Deep))
+	positions := int64(share*float64(px.Shape[0])) * int64(m.vision.Hidden)
+	return m.vision.Bytes(px, share, len(m.cfg.Vision.Deep)) + 4*positions
 }
 
 // Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
@@ -104,7 +105,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	at := 0
 	for i, part := range moments {
 		n := part.Grid[1] * part.Grid[2] * e.Values()
-		s := m.shape(part.Grid)
+		s := m.cfg.Vision.Shape(part.Grid, nil)
 		if px.SecondsPerMoment > 0 {
 			s.Video, s.Fixed = true, "this is a video"
 		}
@@ -115,17 +116,4 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		at += n
 	}
 	return pics, nil
-}
-
-// shape returns the shape of a picture or moment of grid g.
-func (m *Model) shape(g [3]int) *model.Shape {
-	e := m.vision
-	rows, cols := g[1]/e.Merge, g[2]/e.Merge
-	s := &model.Shape{
-		N: rows * cols, C: e.Out, NoClass: true, T: rows*cols + 1, Cv: e.Out,
-		Blocks: e.Layers, Depth: e.Layers,
-		Closed: "its merger joins 2x2 patches; no such method is defined for this",
-	}
-	s.Grid(rows, cols)
-	return s
 }

@@ -1,4 +1,4 @@
-package qwen25vl
+package qwen2vl
 
 import "github.com/restore-vlm/restore/internal/imageproc"
 

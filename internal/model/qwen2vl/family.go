@@ -1,0 +1,67 @@
+package qwen2vl
+
+import (
+	_ "embed" // shapes
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/cells"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/qwen2"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+)
+
+// architecture is the class in config.json.
+const architecture = "Qwen2VLForConditionalGeneration"
+
+// Family is Qwen2-VL.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "qwen2_vl", Architectures: []string{architecture}, Forms: Forms, Bias: qwen2.Biased,
+		GGUF: gguf,
+	},
+	New: New, Text: Text(architecture), Processors: Processors, Video: Video,
+	Published: []model.Published{
+		{Name: "qwen2-vl-2b", Config: shape2b}, {Name: "qwen2-vl-7b", Config: shape7b},
+	},
+	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
+}
+
+var (
+	//go:embed shapes/qwen2-vl-2b.json
+	shape2b []byte
+	//go:embed shapes/qwen2-vl-7b.json
+	shape7b []byte
+)
+
+// Processors prepare pictures.
+var Processors = []imageproc.Kind{{
+	Classes: []string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"},
+	New:     imageproc.NewPatches,
+}}
+
+// Video prepares videos.
+var Video = imageproc.VideoKind{Class: "Qwen2VLVideoProcessor", New: withVideos}
+
+// Text returns the constructor of a model without encoder.
+func Text(architecture string) func(ck *model.Source) (model.Multimodal, error) {
+	return func(ck *model.Source) (model.Multimodal, error) {
+		return textonly.New(ck, architecture+", text only", "",
+			func(v *model.Values) (llama.Config, []int32) {
+				c := qwen2.ParseConfig(v, qwen2.VL, false)
+				return c.Config, c.EOS
+			})
+	}
+}
+
+// Forms are the forms of the weights' names. save_pretrained of a base class writes the one without
+// a head; a model with a tied head needs none.
+var Forms = []checkpoint.Form{
+	cells.Form("hub", checkpoint.Loaded, "model.", "lm_head.", "visual."),
+	cells.Form("module", "transformers 4.52.1 to 4.52.3, and state_dict() of 4.52 on",
+		"model.language_model.", "lm_head.", "model.visual."),
+	cells.Form("mixed-5.5", "transformers 5.4 and 5.5", "model.", "lm_head.", "model.visual."),
+	cells.Form("base-module", "a base class of transformers 4.52.1 to 4.52.3 and 5.4 on",
+		"language_model.", "", "visual."),
+}
