@@ -577,6 +577,12 @@ func (e *Engine) documents() (err error) {
 		if id := e.m.ImageToken(); id < 0 {
 			e.tok.Place(PicturePlace, id)
 		}
+		if m, ok := e.m.(model.Spelled); ok {
+			m.Spell(func(text string) ([]int32, error) {
+				return e.tok.EncodeSegments([]tokenizer.Segment{{Text: text}},
+					tokenizer.EncodeOptions{})
+			})
+		}
 	}
 	if p.Processor.Data != nil {
 		if e.proc, e.noVideos, err = families.Prepares(e.ck.Name, p); err != nil {

@@ -53,7 +53,9 @@ func (p *picture) viewGrids() []imageproc.Grid {
 			}
 		}
 		patches = patches[len(g.Tokens):]
-		g.Ends = ends(&g, source)
+		if v.Texts == nil {
+			g.Ends = ends(&g, source)
+		}
 		grids = append(grids, g)
 	}
 	return grids

@@ -61,11 +61,20 @@ type features struct {
 func (p *picture) rows() int {
 	switch {
 	case p.tokens != nil && p.tokens.reduction != nil:
-		return len(p.tokens.reduction.Rows)
+		return len(p.tokens.reduction.Rows) + len(p.texts())
 	case p.whole() || p.plan.NVis == 0:
 		return p.shape.N
 	}
-	return p.plan.BeforeDecoder().NVis
+	return p.plan.BeforeDecoder().NVis + len(p.texts())
+}
+
+// texts returns the texts between the parts of a picture that is reduced before the decoder. They
+// stay, each a row of its own.
+func (p *picture) texts() []int32 {
+	if p.whole() || p.shape.Views == nil {
+		return nil
+	}
+	return p.shape.Views.Texts
 }
 
 // chosenInside reports whether a method inside the decoder, which reads the question, chooses the
@@ -134,6 +143,13 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	if m.Site == reduce.InsideEncoder && s.Closed != "" {
 		return p, cannot(o.Base, "this model's encoder cannot be reduced inside: "+s.Closed)
 	}
+	if s.Views != nil && s.Views.Texts != nil && o.TwoStages {
+		return p, fmt.Errorf("engine: %w", &errs.OptionError{
+			Name: "two-stages", Got: "true", Want: "one stage", Fault: errs.Conflict,
+			Why: "this model's pictures have texts between their parts, which the second stage " +
+				"would have to leave alone",
+		})
+	}
 	f := e.facts(s)
 	// Inside the decoder all rows take part, from every view.
 	if s.Views != nil && m.Site != reduce.InsideDecoder {
@@ -160,7 +176,7 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 func (e *Engine) facts(s *model.Shape) methods.Facts {
 	return methods.Facts{
 		Tokens: s.N, GridH: s.GridH, GridW: s.GridW,
-		NoClass: s.NoClass, Newlines: s.Views != nil, Axes: s.Pos != nil,
+		NoClass: s.NoClass, Newlines: s.Views != nil && s.Views.Texts == nil, Axes: s.Pos != nil,
 		Layers: e.shape.Layers, EncoderBlocks: s.Blocks, EncoderDepth: s.Depth,
 		EncoderFull: s.Full,
 		Recipe:      e.recipe, Budgets: e.budgets, Pruned: pruned(s),

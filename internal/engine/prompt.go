@@ -47,8 +47,8 @@ func (p *Prompt) Len() int { return len(p.s.all) }
 // Shape returns the shape of picture i before its reduction.
 func (p *Prompt) Shape(i int) *model.Shape { return p.s.all[i].shape }
 
-// IDs returns the prompt's ids with one picture token for each visual token before reduction, so
-// that the prompt of a trace can be read again.
+// IDs returns the prompt's ids with all tokens of each picture before reduction, so that the prompt
+// of a trace can be read again.
 func (p *Prompt) IDs() []int64 {
 	m := p.s.e.m
 	var ids []int64
@@ -56,11 +56,14 @@ func (p *Prompt) IDs() []int64 {
 		switch {
 		case u.pic == nil:
 			ids = append(ids, int64(u.id))
-		case u.pic.shape.Video:
-			ids = append(ids, slices.Repeat([]int64{int64(m.VideoToken())}, u.pic.shape.N)...)
 		default:
-			n := u.pic.shape.Unpruned().N
-			ids = append(ids, slices.Repeat([]int64{int64(m.ImageToken())}, n)...)
+			token := m.ImageToken()
+			if u.pic.shape.Video {
+				token = m.VideoToken()
+			}
+			for _, id := range u.pic.shape.Unpruned().IDs(token) {
+				ids = append(ids, int64(id))
+			}
 		}
 	}
 	return ids

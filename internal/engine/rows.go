@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/restore-vlm/restore/errs"
@@ -135,6 +136,13 @@ func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 			continue
 		}
 		p := u.pic
+		if len(p.texts()) > 0 {
+			if err := e.interleave(out, p, at); err != nil {
+				return nil, err
+			}
+			at += p.span()
+			continue
+		}
 		size := len(p.tokens.x) / (1 + e.shape.Deep)
 		copy(out.X[row*h:], p.tokens.x[:size])
 		if e.shape.Deep > 0 {
@@ -174,6 +182,43 @@ func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 	}
 	out.Next = at
 	return out, fits(n, at, e.context)
+}
+
+// interleave adds the rows of a reduced picture at position at and, at their places among them, the
+// texts between its parts.
+func (e *Engine) interleave(out *Rows, p *picture, at float64) error {
+	red, texts, h := p.tokens.reduction, p.texts(), e.shape.Hidden
+	sizes, first := red.LayerSizes(false), red.LayerSizes(true)
+	start := len(out.Pos)
+	add := func(pos nn.Pos, size, firstSize float32) []float32 {
+		row := len(out.Pos)
+		if p.plan.Positions == "sequential" {
+			pos = nn.At(at + float64(row-start))
+		}
+		out.Pos, out.Size = append(out.Pos, pos), append(out.Size, size)
+		out.FirstSize = append(out.FirstSize, firstSize)
+		return out.X[row*h : (row+1)*h]
+	}
+	next := 0 // row
+	rows := func(before float64) {
+		for ; next < len(red.Rows) && p.at(0, red.Rows[next].Position)[0] < before; next++ {
+			x := add(p.place(at, &red.Rows[next]), sizes[next], first[next])
+			copy(x, p.tokens.x[next*h:(next+1)*h])
+		}
+	}
+	for i, source := range p.shape.Views.Source {
+		if source >= 0 {
+			continue
+		}
+		rows(float64(i))
+		x := add(p.shape.At(at, float64(i)), 1, 1)
+		if err := e.m.Decoder().Embed(x, texts[:1]); err != nil {
+			return err
+		}
+		texts = texts[1:]
+	}
+	rows(math.Inf(1))
+	return nil
 }
 
 // fits returns an error if a prompt spans more positions than the context has.

@@ -30,7 +30,7 @@ func listOf(v *model.Shape, o *methods.Options, m *reduce.Method) *list {
 				l.source, l.packed = append(l.source, s), append(l.packed, int32(i))
 			}
 		}
-		if o.Newlines == "skip" {
+		if o.Newlines == "skip" || v.Views.Texts != nil {
 			l.places = l.packed
 		}
 	}

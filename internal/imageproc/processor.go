@@ -11,6 +11,7 @@ type Pixels struct {
 	//
 	//	CLIP       [pictures, 3, height, width]
 	//	Tiles      [pictures, 1+tiles, 3, height, width], short ones padded with zeros
+	//	Splits     [pictures, tiles+1, 3, height, width], likewise
 	//	Patches    [patches of all pictures, 3·temporal·patch·patch]
 	Shape []int
 	Data  []float32
@@ -34,11 +35,14 @@ type Pixels struct {
 	// the others.
 	Tiles       []int
 	CanvasSizes [][2]int
-	// Frames are, for each picture, the part that the patch grid covers (for Tiles the base
-	// tile's grid).
+	// Splits are, for Splits, the rows and columns of each picture's tiles, 0 and 0 if it has none;
+	// nil for the others.
+	Splits [][2]int
+	// Frames are, for each picture, the part that the patch grid covers (for Tiles and Splits the
+	// whole picture's).
 	Frames []Frame
-	// Canvases are, for Tiles, the part of each picture that its tiles cover together; nil for
-	// the others.
+	// Canvases are, for Tiles and Splits, the part of each picture that its tiles cover together;
+	// nil for the others.
 	Canvases []Frame
 }
 

@@ -278,6 +278,7 @@ func PixelValues(px *imageproc.Pixels) map[string]*tensor.Tensor {
 	out := traced{"pixel_values": tensor.From(px.Shape, px.Data)}
 	out.rows("image_sizes", len(px.ImageSizes), func(i int) []int { return px.ImageSizes[i][:] })
 	out.rows("image_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
+	out.rows("image_splits", len(px.Splits), func(i int) []int { return px.Splits[i][:] })
 	return out
 }
 
@@ -394,6 +395,13 @@ func (t *tracing) tensors() ([]int32, error) {
 		for _, s := range sizes {
 			t.px.ImageSizes = append(t.px.ImageSizes, [2]int(s))
 		}
+		splits, err := wholeRows(t.req.Inputs, "image_splits", 2)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range splits {
+			t.px.Splits = append(t.px.Splits, [2]int(s))
+		}
 	}
 	if v := t.video; v != nil {
 		v.SecondsPerMoment = 1
@@ -458,11 +466,11 @@ func wholeRows(in map[string]*tensor.Tensor, name string, width int) (rows [][]i
 	return rows, nil
 }
 
-// collapse leaves one picture token for each picture. ids has either that, or one for each visual
-// token, in the order of the pictures and in that of the video's moments.
+// collapse leaves one picture token for each picture. ids has either that, or all tokens of each
+// picture, its texts among them, in the order of the pictures and in that of the video's moments.
 func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	total, want := 0, 0
-	var left [2][]int // tokens of pictures, and of a video's moments, that are to come
+	var left [2][][]int32 // tokens of pictures, and of a video's moments, that are to come
 	visual := func(id int32) bool {
 		return id == t.m.ImageToken() || id >= 0 && id == t.m.VideoToken()
 	}
@@ -474,8 +482,16 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	kind := map[bool]int{true: 1} // of a video
 	for _, p := range pics {
 		s := p.Shape()
-		left[kind[s.Video]] = append(left[kind[s.Video]], s.N)
-		want += s.N
+		own := s.IDs(t.m.ImageToken())
+		if s.Video {
+			own = s.IDs(t.m.VideoToken())
+		}
+		left[kind[s.Video]] = append(left[kind[s.Video]], own)
+		for _, id := range own {
+			if visual(id) {
+				want++
+			}
+		}
 	}
 	if total == len(pics) {
 		return ids, nil
@@ -488,18 +504,21 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	var out []int32
 	for i := 0; i < len(ids); {
 		id, n := ids[i], 1
-		if visual(id) {
-			k := kind[id == t.m.VideoToken()]
-			if len(left[k]) == 0 {
-				return nil, fmt.Errorf("lab: trace: input_ids: the token %d at %d is of no "+
-					"picture", id, i)
+		k := kind[id == t.m.VideoToken()]
+		next := left[k]
+		switch {
+		case len(next) > 0 && id == next[0][0] && i+len(next[0]) <= len(ids) &&
+			slices.Equal(ids[i:i+len(next[0])], next[0]):
+			n, left[k] = len(next[0]), next[1:]
+			if id = t.m.ImageToken(); k == 1 {
+				id = t.m.VideoToken()
 			}
-			n, left[k] = left[k][0], left[k][1:]
-			other := func(o int32) bool { return o != id }
-			if i+n > len(ids) || slices.ContainsFunc(ids[i:i+n], other) {
-				return nil, fmt.Errorf("lab: trace: input_ids: the %d tokens of the picture at %d "+
-					"are not adjacent", n, i)
-			}
+		case visual(id) && len(next) == 0:
+			return nil, fmt.Errorf("lab: trace: input_ids: the token %d at %d is of no picture", id,
+				i)
+		case visual(id):
+			return nil, fmt.Errorf("lab: trace: input_ids: the %d tokens of the picture at %d are "+
+				"not adjacent, or not its own", len(next[0]), i)
 		}
 		out = append(out, id)
 		i += n

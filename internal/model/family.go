@@ -19,6 +19,9 @@ type Family struct {
 	// Across is how many of the encoder's squares stand side by side in a measured picture; 0: the
 	// encoder takes pictures of any size.
 	Across int
+	// Longest tells that the picture processor has the length of a picture's longest edge and of a
+	// square's, not the sides of one square.
+	Longest bool
 	// Budgets are the measured numbers of visual tokens, or shares of all.
 	Budgets []string
 	// System is the message of the scripts of RESTORE's paper, "" if they do not know the family,

@@ -251,7 +251,10 @@ type Visual struct {
 // View 0 shows the whole picture. Patch p of view v has index v·(T−1) + p.
 type Views struct {
 	Count  int
-	Source []int32 // [N] index of each token's patch; −1: a newline, which shows nothing
+	Source []int32 // [N] index of each token's patch; −1: a newline or a text, which shows nothing
+	// ids of the texts among the tokens, in order, which stay when a picture is reduced before the
+	// decoder; nil: there are none, and tokens that show nothing are newlines
+	Texts []int32
 	// every patch in reading order, including those that show only padding and are no tokens
 	All []int32
 	// rows and columns of the patches of All: of view 0, then of all other views together
@@ -297,6 +300,21 @@ func (s *Shape) View(i int32) int {
 		return int(s.Views.Of[i])
 	}
 	return int(i) / (s.T - 1)
+}
+
+// IDs returns the tokens of the picture in a prompt, token for each that is no text of its own.
+func (s *Shape) IDs(token int32) []int32 {
+	out := slices.Repeat([]int32{token}, s.N)
+	if s.Views == nil {
+		return out
+	}
+	texts := s.Views.Texts
+	for i, source := range s.Views.Source {
+		if source < 0 && len(texts) > 0 {
+			out[i], texts = texts[0], texts[1:]
+		}
+	}
+	return out
 }
 
 // Grid declares the tokens as rows×cols in raster order, each at its row and column of one moment.
@@ -372,6 +390,13 @@ type Multimodal interface {
 type Timed interface {
 	// Around returns the texts before and after a moment's place in a prompt.
 	Around() (before, after string)
+}
+
+// Spelled is implemented by models whose pictures have text between their parts.
+type Spelled interface {
+	// Spell is called once, before the first picture. ids returns the tokens of a text, control
+	// tokens among them.
+	Spell(ids func(text string) ([]int32, error))
 }
 
 // Marked is implemented by models whose pictures stand between two tokens of their own.

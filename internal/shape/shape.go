@@ -124,9 +124,13 @@ func (s *Shape) Processor() (imageproc.Processor, error) {
 		"image_grid_pinpoints": s.Canvases,
 		"patch_size":           v.Patch, "merge_size": v.Merge, "temporal_patch_size": v.Frames,
 	}
-	if s.Family.Across == 0 {
+	switch {
+	case s.Family.Across == 0:
 		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, MaxPatches*v.Patch*v.Patch
-	} else {
+	case s.Family.Longest:
+		c["size"] = map[string]int{"longest_edge": s.Family.Across * v.Side}
+		c["max_image_size"] = map[string]int{"longest_edge": v.Side}
+	default:
 		square := map[string]int{"height": v.Side, "width": v.Side}
 		c["size"], c["crop_size"] = square, square
 	}

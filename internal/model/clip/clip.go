@@ -1,7 +1,8 @@
 // Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class token and learned
-// positions) as LLaVA uses it, and SigLIP, the same without class token and LN_pre. Source: the
-// CLIP paper (arXiv 2103.00020, §2.4), the SigLIP paper (arXiv 2303.15343) and Hugging Face
-// transformers 4.49 CLIPVisionModel and SiglipVisionModel.
+// positions) as LLaVA uses it, and SigLIP, the same without class token and LN_pre, also as
+// Idefics3 uses it. Source: the CLIP paper (arXiv 2103.00020, §2.4), the SigLIP paper (arXiv
+// 2303.15343) and Hugging Face transformers 4.49 CLIPVisionModel and SiglipVisionModel, and 5.24
+// Idefics3VisionTransformer.
 //
 //	e = [class; Conv(px)] + P                                  (1)
 //	x = LN_pre(e)                                              (2)
@@ -12,14 +13,16 @@
 // reducers are the attention that each patch receives, averaged over the patches of the picture.
 //
 // Departures: LLaVA never uses the final post_layernorm, so it is checked if a file has it but not
-// computed. SigLIP's pooling head is not read. Blocks after the last feature layer run only for a
-// trace.
+// computed; for Idefics3 see [Encoder.Last]. SigLIP's pooling head is not read. Blocks after the
+// last feature layer run only for a trace. Idefics3 looks for a patch's fraction of the side among
+// those at which the rows of the table of positions begin, which gives each patch of a whole tile
+// its own row; with some numbers of patches along a side (19, 25, 29, …; no published model has
+// one), the rounding in transformers gives a few the row before.
 package clip
 
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -32,12 +35,13 @@ type Config struct {
 	Eps                        float64
 	Act                        string
 	SigLIP                     bool
+	LastNorm                   bool // the norm after the last block is part of the model
 }
 
 // ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
 // CLIPVisionConfig.
 func ParseConfig(v *model.Values) Config {
-	c := sizes(v, "clip_vision_model", 32, 1e-5)
+	c := sizes(v, clipDefaults, "clip_vision_model")
 	c.Act = v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu")
 	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
 		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
@@ -45,30 +49,56 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
+// clipDefaults and idefics3Defaults are transformers'.
+var (
+	clipDefaults = Config{
+		Hidden: 768, Heads: 12, Layers: 12, MLP: 3072, ImageSide: 224, Patch: 32, Eps: 1e-5,
+	}
+	idefics3Defaults = Config{
+		Hidden: 1152, Heads: 16, Layers: 12, MLP: 3072, ImageSide: 224, Patch: 32, Eps: 1e-6,
+	}
+)
+
 // SigLIPType is the model_type of a SigLIP tower.
 const SigLIPType = "siglip_vision_model"
 
 // ParseSigLIP reads a vision_config object of a SigLIP tower. Absent keys take the defaults of
 // transformers' SiglipVisionConfig. Pixels beyond whole patches are not read.
 func ParseSigLIP(v *model.Values) Config {
-	c := sizes(v, SigLIPType, 16, 1e-6)
+	def := clipDefaults
+	def.Patch, def.Eps = 16, 1e-6
+	return siglip(v, def, SigLIPType)
+}
+
+// ParseIdefics3 reads a vision_config object of an Idefics3 or SmolVLM tower. Absent keys take the
+// defaults of transformers' Idefics3VisionConfig and SmolVLMVisionConfig.
+func ParseIdefics3(v *model.Values) Config {
+	c := siglip(v, idefics3Defaults, "idefics3_vision", "idefics3", "smolvlm_vision", "smolvlm")
+	c.LastNorm = true
+	return c
+}
+
+// siglip reads a tower without a class token.
+func siglip(v *model.Values, def Config, kinds ...string) Config {
+	c := sizes(v, def, kinds...)
 	c.Act = v.String("hidden_act", geluTanh, geluTanh, "gelu")
 	c.SigLIP = true
 	return c
 }
 
-// sizes reads what both towers have. kind is the tower's model_type; patch and eps are defaults.
-func sizes(v *model.Values, kind string, patch int, eps float64) Config {
+// sizes reads what all towers have. kinds are the tower's model_types.
+func sizes(v *model.Values, def Config, kinds ...string) Config {
 	c := Config{
-		Hidden:    v.Int("hidden_size", 768, 1, 1<<16),
-		Heads:     v.Int("num_attention_heads", 12, 1, 1<<10),
-		Layers:    v.Int("num_hidden_layers", 12, 1, 1<<10),
-		MLP:       v.Int("intermediate_size", 3072, 1, 1<<18),
-		ImageSide: v.Int("image_size", 224, 1, 1<<14),
-		Patch:     v.Int("patch_size", patch, 1, 1<<10),
-		Eps:       v.Float("layer_norm_eps", eps),
+		Hidden:    v.Int("hidden_size", def.Hidden, 1, 1<<16),
+		Heads:     v.Int("num_attention_heads", def.Heads, 1, 1<<10),
+		Layers:    v.Int("num_hidden_layers", def.Layers, 1, 1<<10),
+		MLP:       v.Int("intermediate_size", def.MLP, 1, 1<<18),
+		ImageSide: v.Int("image_size", def.ImageSide, 1, 1<<14),
+		Patch:     v.Int("patch_size", def.Patch, 1, 1<<10),
+		Eps:       v.Float("layer_norm_eps", def.Eps),
 	}
-	v.Unsupported(map[string]string{"num_channels": "3", "model_type": strconv.Quote(kind)})
+	v.Unsupported(map[string]string{"num_channels": "3"})
+	v.String("model_type", kinds[0], kinds...)
 	if c.Hidden%c.Heads != 0 {
 		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
 			c.Hidden)
@@ -104,6 +134,7 @@ type Encoder struct {
 	height, width int       // of a picture in pixels
 	patch         *nn.Linear
 	pre           *nn.LayerNorm // nil: SigLIP
+	last          *nn.LayerNorm // after the last block; nil: the files have none
 	layers        []layer
 	attn          nn.Attention
 }
@@ -132,10 +163,15 @@ func New(b *model.Binder, c Config) *Encoder {
 	for i := range c.Layers {
 		e.layers = append(e.layers, bindLayer(b.In(fmt.Sprintf("encoder.layers.%d.", i)), &c))
 	}
-	if b.Has("post_layernorm.weight") || b.Has("post_layernorm.bias") {
-		b.LayerNorm("post_layernorm", "hidden", c.Hidden, c.Eps)
+	if c.LastNorm || b.Has("post_layernorm.weight") || b.Has("post_layernorm.bias") {
+		e.last = b.LayerNorm("post_layernorm", "hidden", c.Hidden, c.Eps)
 	}
 	return e
+}
+
+// Last applies the norm after the last block to x [rows, hidden] in place. LastNorm must be set.
+func (e *Encoder) Last(r *model.Run, x []float32, rows int) {
+	e.last.Apply(r.Pool, x, x, rows)
 }
 
 func bindLayer(b *model.Binder, c *Config) layer {

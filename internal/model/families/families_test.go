@@ -55,7 +55,7 @@ func TestWithoutArchitectures(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"architectures":["GPT"]}`: `x: config.json: architectures: got ["GPT"], want one of ` +
-			"LlavaForConditionalGeneration, LlavaNext",
+			"Idefics3ForConditionalGeneration, LlavaForConditionalGeneration, LlavaNext",
 		`{"architectures":5}`: "x: config.json: json:", `{}`: "got []",
 	} {
 		if _, err := Of("x", []byte(config)); err == nil || !strings.Contains(err.Error(), want) {

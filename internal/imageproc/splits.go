@@ -1,0 +1,164 @@
+package imageproc
+
+import (
+	"fmt"
+	"math"
+)
+
+// Splits is Idefics3's and SmolVLM's Idefics3ImageProcessor, as the class for Pillow (…Pil)
+// computes it; the one for torchvision resizes with another program, which differs in single
+// levels. A picture is resized three times:
+//
+//  1. its longer side to Longest, the other in proportion, rounded down and then up to
+//     an even number; if a side is still above 4096, both in proportion
+//  2. each side up to a multiple of Side, and cut into tiles row by row
+//  3. the result of 2 to one tile, the whole picture
+//
+// A picture of one tile is only the result of 2. Without splitting, the result of 1 is squashed to
+// one tile.
+type Splits struct {
+	Square
+	class   string
+	longest int
+	split   bool
+}
+
+var _ Processor = (*Splits)(nil)
+
+// Name implements Processor.
+func (s *Splits) Name() string { return s.class }
+
+// longestSide is the limit to any side after the first resizing.
+const longestSide = 4096
+
+// NewSplits makes a [Splits].
+func NewSplits(r *Settings) Processor {
+	half := [3]float64{0.5, 0.5, 0.5}
+	s := &Splits{class: r.class, split: r.Bool("do_image_splitting", true)}
+	s.filter = Filter(r.Int("resample", int(Lanczos), int(Nearest), int(Hamming)))
+	s.lut = newLUT(r.normalisation(half, half))
+	s.longest = r.longest("size", 4*364)
+	s.Side = r.longest("max_image_size", 364)
+	if !r.Bool("do_resize", true) {
+		r.Fail("do_resize", "got false, which is not supported, want true")
+	}
+	r.Bool("do_pad", true) // pads only lists of pictures, with views that nothing reads
+	if tiles := (min(s.longest, longestSide)+1)/max(1, s.Side) + 1; tiles*tiles > MaxTiles {
+		r.Fail("max_image_size", "got %d, want at most %d tiles of a picture of %d pixels", s.Side,
+			MaxTiles, s.longest)
+	}
+	return s
+}
+
+// longest reads a size that is the length of a picture's longest edge.
+func (r *Settings) longest(key string, def int) int {
+	s := r.size(key, "longest_edge", size{"longest_edge": def})
+	if !r.is(key, s, maxSide, "longest_edge") {
+		r.Fail(key, "got %s, want longest_edge", describe(s))
+		return def
+	}
+	return s["longest_edge"]
+}
+
+// fit returns the size after the first resizing of a picture of w by h.
+func (s *Splits) fit(w, h int) (ow, oh int) {
+	ratio := float64(w) / float64(h)
+	if w >= h {
+		ow, oh = s.longest, even(float64(s.longest)/ratio)
+	} else {
+		ow, oh = even(float64(s.longest)*ratio), s.longest
+	}
+	ow, oh = max(ow, 1), max(oh, 1)
+	ratio = float64(ow) / float64(oh)
+	switch {
+	case ow >= oh && ow > longestSide:
+		ow, oh = longestSide, int(longestSide/ratio)
+	case oh > ow && oh > longestSide:
+		ow, oh = int(longestSide*ratio), longestSide
+	}
+	return max(ow, 1), max(oh, 1)
+}
+
+// even returns x rounded down, and then up to an even number.
+func even(x float64) int {
+	n := int(min(x, math.MaxInt32))
+	return n + n%2
+}
+
+// canvas returns the size that the tiles of a picture of w by h cover.
+func (s *Splits) canvas(w, h int) (ow, oh int) {
+	up := func(n int) int { return (n + s.Side - 1) / s.Side * s.Side }
+	ratio := float64(w) / float64(h)
+	if w >= h {
+		ow = up(w)
+		return ow, up(int(float64(ow) / ratio))
+	}
+	oh = up(h)
+	return up(int(float64(oh) * ratio)), oh
+}
+
+// Process returns [pictures, tiles + 1, 3, Side, Side], where tiles is the largest number of tiles
+// of a picture; the others are padded with views of zeros. The whole picture comes after its tiles.
+func (s *Splits) Process(pics []*Picture) (*Pixels, error) {
+	if err := checkPictures(pics); err != nil {
+		return nil, err
+	}
+	px, most := &Pixels{}, 1
+	for _, p := range pics {
+		split := [2]int{}
+		if w, h := s.canvas(s.fit(p.Width, p.Height)); s.split && max(w, h) > s.Side {
+			split = [2]int{h / s.Side, w / s.Side}
+		}
+		px.Splits = append(px.Splits, split)
+		whole := Frame{W: float64(p.Width), H: float64(p.Height)}
+		px.Frames, px.Canvases = append(px.Frames, whole), append(px.Canvases, whole)
+		most = max(most, split[0]*split[1]+1)
+	}
+	n := 3 * s.Side * s.Side
+	if err := checkOutput(len(pics), most*n); err != nil {
+		return nil, err
+	}
+	px.Shape = []int{len(pics), most, 3, s.Side, s.Side}
+	px.Data = make([]float32, len(pics)*most*n)
+	for i, p := range pics {
+		if err := s.views(px.Data[i*most*n:(i+1)*most*n], p); err != nil {
+			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
+		}
+	}
+	return px, nil
+}
+
+// views writes the tiles of p and the whole picture to dst.
+func (s *Splits) views(dst []float32, p *Picture) error {
+	n := 3 * s.Side * s.Side
+	w, h := s.fit(p.Width, p.Height)
+	p, err := p.resized(w, h, s.filter)
+	if err != nil {
+		return err
+	}
+	if s.split {
+		w, h = s.canvas(w, h)
+		if p, err = p.resized(w, h, s.filter); err != nil {
+			return err
+		}
+		if max(w, h) > s.Side {
+			for y := 0; y < h; y += s.Side {
+				for x := 0; x < w; x += s.Side {
+					s.lut.planes(dst[:n], p.Pix[(y*w+x)*3:], 3*w, s.Side, s.Side)
+					dst = dst[n:]
+				}
+			}
+		}
+	}
+	if p, err = p.resized(s.Side, s.Side, s.filter); err != nil {
+		return err
+	}
+	s.lut.planes(dst[:n], p.Pix, 3*s.Side, s.Side, s.Side)
+	return nil
+}
+
+// resized returns p resized to w by h.
+func (p *Picture) resized(w, h int, f Filter) (*Picture, error) {
+	out := &Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h)}
+	return out, whole(p).resize(out.Pix, 3*w, w, h, window{w: w, h: h}, f)
+}

@@ -1,0 +1,70 @@
+package idefics3
+
+import (
+	_ "embed" // shapes
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+)
+
+// The classes in config.json.
+const (
+	architecture = "Idefics3ForConditionalGeneration"
+	smolVLM      = "SmolVLMForConditionalGeneration"
+)
+
+// Family is Idefics3, and SmolVLM.
+var Family = family("idefics3", architecture, "Idefics3ImageProcessor",
+	model.Published{Name: "smolvlm-256m", Config: shape256m},
+	model.Published{Name: "smolvlm-500m", Config: shape500m})
+
+// SmolVLM2 is the same under other names.
+var SmolVLM2 = family("smolvlm", smolVLM, "SmolVLMImageProcessor",
+	model.Published{Name: "smolvlm2-2.2b", Config: shape22b})
+
+func family(name, class, processor string, published ...model.Published) model.Family {
+	return model.Family{
+		Family: checkpoint.Family{Name: name, Architectures: []string{class}, Forms: forms},
+		New: func(ck *model.Source) (model.Multimodal, error) {
+			return newModel(ck, class)
+		},
+		Text: func(ck *model.Source) (model.Multimodal, error) {
+			return textonly.New(ck, class+", text only", decoder,
+				func(v *model.Values) (llama.Config, []int32) { return parseText(v) })
+		},
+		Processors: []imageproc.Kind{{Classes: []string{processor}, New: imageproc.NewSplits}},
+		Published:  published,
+		Across:     across, Longest: true,
+		Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
+	}
+}
+
+var (
+	//go:embed shapes/smolvlm-256m.json
+	shape256m []byte
+	//go:embed shapes/smolvlm-500m.json
+	shape500m []byte
+	//go:embed shapes/smolvlm2-2.2b.json
+	shape22b []byte
+)
+
+// forms are the forms of the weights' names. save_pretrained of a base class writes the one without
+// a head; a model with a tied head needs none.
+var forms = []checkpoint.Form{
+	form("hub", checkpoint.Loaded, "model.", "lm_head."),
+	form("base-module", "a base class", "", ""),
+}
+
+// form is defined by the prefixes of the parts and of the head ("" if it has none).
+func form(name, by, prefix, head string) checkpoint.Form {
+	rules := append(checkpoint.Renamed(prefix+"text_model.", decoder+"model.",
+		checkpoint.TextModules...), checkpoint.Renamed(prefix, "model.", "vision_model.",
+		"connector.")...)
+	if head != "" {
+		rules = append(rules, [2]string{head, decoder + "lm_head."})
+	}
+	return checkpoint.Form{Name: name, By: by, Rules: rules}
+}
