@@ -229,6 +229,7 @@ func TestShapesParse(t *testing.T) {
 		"llava-1.5-7b": 336, "llava-1.5-13b": 336, "llava-next-7b": 672, "qwen2.5-vl-3b": 448, "qwen2.5-vl-7b": 448,
 		"qwen2-vl-2b": 448, "qwen2-vl-7b": 448, "llava-onevision-0.5b": 1152, "llava-onevision-7b": 1152,
 		"qwen3-vl-2b": 512, "qwen3-vl-4b": 512, "qwen3-vl-8b": 512,
+		"internvl3-1b": 1344, "internvl3-2b": 1344, "internvl3-8b": 1344,
 	} {
 		s, err := loadShape(name)
 		if err != nil {
@@ -242,7 +243,7 @@ func TestShapesParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := restore.Shapes(); len(all) != 12 {
+	if all := restore.Shapes(); len(all) != 15 {
 		t.Errorf("got %v, want those above", all)
 	}
 }

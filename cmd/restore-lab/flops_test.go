@@ -145,6 +145,60 @@ func TestFLOPsOfAnySize(t *testing.T) {
 	}
 }
 
+// Ensure that a picture in tiles whose encoder joins patches is counted as the engine multiplies:
+// the products by the engine's own count, attention by the rows.
+func TestFLOPsOfTiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/internvl-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "preprocessor_config.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = []byte(strings.Replace(string(data), `"max_patches": 6`, `"max_patches": 12`, 1))
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	work := new(nn.Work)
+	m, err := engine.OpenWith(formats.Files{Model: dir}, engine.Options{},
+		engine.Hooks{Work: work})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := m.Info().Sizes
+	pic := &imageproc.Picture{Width: 72, Height: 72, Pix: make([]byte, 3*72*72)}
+	for _, o := range []methods.Options{{}, {Base: "vispruner", NVis: 20, Restore: true}} {
+		before := work.Total()
+		ans, err := m.Ask(context.Background(), engine.Request{
+			Prompt: "How many?", Images: engine.Pictures(pic), Reduce: o, MaxTokens: 1,
+			NoCache: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, rows := ans.Report.ImageTokens, ans.Report.PromptTokens
+		how, err := methods.Resolve(o, s.Facts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := lab.CountFLOPs(s, how, n, rows-n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := s.Cell*s.Tokens/s.Views + 1 // rows of a view
+		got := float64(work.Total().Since(before).Products.Operations) / 2
+		got += 2 * float64(s.Views*s.Vision.Run*seen*seen*s.Vision.Query)
+		got += 2 * float64((rows*(s.Text.Blocks-1)+1)*rows*s.Text.Query)
+		if f.Engine != got {
+			t.Errorf("%d of %d tokens: counted %.0f, the engine multiplied %.0f", n, s.Tokens,
+				f.Engine, got)
+		}
+	}
+}
+
 // spoken returns a copy of a tiny Qwen2.5-VL with the tokenizer of a tiny Qwen3-VL.
 func spoken(t *testing.T, model, tokenizer string) string {
 	t.Helper()

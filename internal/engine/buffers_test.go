@@ -21,6 +21,7 @@ func TestFootprintOfBuffers(t *testing.T) {
 	pic := &imageproc.Picture{Width: 100, Height: 80, Pix: make([]byte, 3*100*80)}
 	for _, name := range []string{
 		"", "llavanext-vicuna-tiny", "qwen25vl-tiny", "qwen2vl-tiny", "qwen3vl-tiny",
+		"internvl-tiny",
 	} {
 		path := ""
 		if name != "" {

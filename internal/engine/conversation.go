@@ -310,5 +310,8 @@ func (e *Engine) tokenize(messages []chat.Message, pics []*picture) ([]int32, er
 	if err := e.fillMoments(parts, pics); err != nil {
 		return nil, err
 	}
+	if err := e.frame(parts); err != nil {
+		return nil, err
+	}
 	return e.tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: true})
 }

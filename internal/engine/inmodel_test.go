@@ -198,6 +198,7 @@ func insideModels(t *testing.T) map[string]map[string]*tensor.Tensor {
 		"qwen25vl-tiny":          axesReference(t, "qwen25vl-tiny", "two-images"),
 		"qwen25vl-tied-tiny":     axesReference(t, "qwen25vl-tied-tiny", "one-image"),
 		"qwen2vl-tiny":           reference(t, "qwen2vl-tiny", "two-images"),
+		"internvl-tiny":          reference(t, "internvl-tiny", "two"),
 	}
 }
 

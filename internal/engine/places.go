@@ -156,6 +156,30 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
 	return nil
 }
 
+// frame writes the model's tokens around the place of each picture in a rendered prompt. Users'
+// text has no places.
+func (e *Engine) frame(parts []tokenizer.Segment) error {
+	m, ok := e.m.(model.Framed)
+	place, known := e.tok.Token(e.m.ImageToken())
+	if !ok || !known {
+		return nil
+	}
+	before, after := m.Frame()
+	for i := range parts {
+		if parts[i].User || !strings.Contains(parts[i].Text, place) {
+			continue
+		}
+		for _, token := range []string{before, after} {
+			if _, known := e.tok.TokenID(token); !known {
+				return fmt.Errorf("engine: %s: the tokenizer has no token %q, which stands next "+
+					"to a picture", e.ck.Name, token)
+			}
+		}
+		parts[i].Text = strings.ReplaceAll(parts[i].Text, place, before+place+after)
+	}
+	return nil
+}
+
 // written returns the text that the template writes for a picture between two texts. If the
 // template moves pictures to the front, it is the picture token only.
 func (e *Engine) written(id int32, kind string) (string, error) {

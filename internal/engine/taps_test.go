@@ -23,7 +23,8 @@ const tapTol = 2e-6
 func TestTaps(t *testing.T) {
 	for _, dir := range []string{
 		"llava15-tiny", "llavanext-vicuna-tiny", "llava-onevision-tiny", "qwen25vl-tiny",
-		"qwen2vl-tiny", "qwen3vl-tiny", "llava-siglip-tiny",
+		"qwen2vl-tiny", "qwen3vl-tiny", "llava-siglip-tiny", "internvl-tiny",
+		"internvl-qwen3-tiny",
 	} {
 		t.Run(dir, func(t *testing.T) {
 			e := openedAt(t, "testdata/"+dir, Options{}, Hooks{})
@@ -114,7 +115,7 @@ func fromProbs(
 	}
 	for m := range views * heads {
 		matrix := p[m*rows*rows:][:rows*rows]
-		class = append(class, matrix[:rows]...)
+		class = append(class, joined(matrix[:rows], s)...)
 		sum := make([]float64, rows)
 		for i, x := range matrix {
 			sum[i%rows] += float64(x) / float64(rows)
@@ -133,9 +134,27 @@ func fromProbs(
 		if !s.Class {
 			received = append(received, 0)
 		}
-		received = append(received, cells...)
+		received = append(received, joined(cells, s)...)
 	}
 	return class, received
+}
+
+// joined returns what the class token and the cells of a view have, if its encoder has a class
+// token and joins patches: the means over squares of patches of row, whose first value is the class
+// token's.
+func joined(row []float32, s *model.Shape) []float32 {
+	if !s.Class || len(row) == s.T {
+		return row
+	}
+	side := func(n int) int { return int(math.Round(math.Sqrt(float64(n)))) }
+	patches, cells := side(len(row)-1), side(s.T-1)
+	merge := patches / cells
+	out := make([]float32, s.T)
+	out[0] = row[0]
+	for i, v := range row[1:] {
+		out[1+i/patches/merge*cells+i%patches/merge] += v / float32(merge*merge)
+	}
+	return out
 }
 
 func wantTap(t *testing.T, what string, got, want []float32) {

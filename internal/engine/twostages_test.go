@@ -67,6 +67,7 @@ func TestTwoStages(t *testing.T) {
 		{"llavanext-vicuna-tiny", nextInputs(t, "llavanext-vicuna-tiny", "odd"), 320, 2, methods.Options{Base: "holov", NVis: 10, Newlines: "skip"}},
 		{"llavanext-mistral-tiny", nextInputs(t, "llavanext-mistral-tiny", "odd"), 330, 2, methods.Options{Base: "visionzip", KeepRatio: 0.2}},
 		{"qwen2vl-tiny", reference(t, "qwen2vl-tiny", "one-image"), 280, 2, methods.Options{Base: "divprune", NVis: 4}},
+		{"internvl-tiny", reference(t, "internvl-tiny", "wide"), 292, 2, methods.Options{Base: "holov", NVis: 10}},
 		// all tokens before the second stage
 		{"qwen25vl-tiny", axesReference(t, "qwen25vl-tiny", "one-image"), 336, 2, methods.Options{Base: "downsample", NVis: 13}},
 		{"llavanext-vicuna-tiny", nextInputs(t, "llavanext-vicuna-tiny", "odd"), 320, 2, methods.Options{Base: "downsample", NVis: 54}},

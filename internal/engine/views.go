@@ -21,7 +21,7 @@ type list struct {
 func listOf(v *model.Shape, o *methods.Options, m *reduce.Method) *list {
 	l := &list{}
 	if m.Site == reduce.InsideEncoder || o.Compat == "released" && !o.Restore && m.PerView &&
-		o.Newlines == "" {
+		o.Newlines == "" && v.Views.Padded() {
 		l.source = v.Views.All // the encoder and the released per-view code keep the padding
 	} else {
 		l.packed = []int32{}

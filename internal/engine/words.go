@@ -70,12 +70,16 @@ func (e *Engine) questionIDs(question string) ([]int32, error) {
 
 // markToken reports whether id stands next to a picture and says only that there is one.
 func (e *Engine) markToken(id int32) bool {
-	m, ok := e.m.(model.Marked)
-	if !ok {
-		return false
+	switch m := e.m.(type) {
+	case model.Marked:
+		before, after := m.Marks()
+		return id >= 0 && (id == before || id == after)
+	case model.Framed:
+		text, _ := e.tok.Token(id)
+		before, after := m.Frame()
+		return text == before || text == after
 	}
-	before, after := m.Marks()
-	return id >= 0 && (id == before || id == after)
+	return false
 }
 
 // textOf returns the embeddings of the text that p's method reads, which may have no rows.

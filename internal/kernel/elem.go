@@ -103,6 +103,31 @@ func Add(p *Pool, dst, x []float32) {
 	eachElems(p, len(dst), func(lo, hi int) { add(dst[lo:hi], x[lo:hi]) })
 }
 
+// AddScaled computes dst[t,i] += w[i]·x[t,i] over rows of length len(w), with the product rounded
+// to float32.
+func AddScaled(p *Pool, dst, x, w []float32) {
+	checkLen("AddScaled", len(dst), len(x))
+	if len(w) == 0 || len(dst)%len(w) != 0 {
+		panic(fmt.Sprintf("kernel.AddScaled: length %d, rows of %d", len(dst), len(w)))
+	}
+	rows := len(dst) / len(w)
+	if rows <= rowsPerTask {
+		addScaled(dst, x, w)
+		return
+	}
+	each(p, rows, rowsPerTask, func(lo, hi int) {
+		addScaled(dst[lo*len(w):hi*len(w)], x[lo*len(w):hi*len(w)], w)
+	})
+}
+
+func addScaled(dst, x, w []float32) {
+	for n := len(w); len(dst) > 0; dst, x = dst[n:], x[n:] {
+		for i, s := range w {
+			dst[i] += float32(s * x[i])
+		}
+	}
+}
+
 // RoPE rotates x in place: x is rows rows of heads heads of headDim elements, rows stride elements
 // apart (0: dense). With c = cos[t,j] and s = sin[t,j] ([rows, headDim/2]) the pair (x_j,
 // x_{j+headDim/2}) of row t becomes (x_j·c - x_{j+headDim/2}·s, x_{j+headDim/2}·c + x_j·s).

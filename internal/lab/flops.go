@@ -96,6 +96,9 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 	if cell > 1 { // the features before the projector are patches'
 		width = s.Text.Hidden
 	}
+	if s.Features > 0 {
+		width = s.Features
+	}
 	f.Choice, _ = r.Operations(methods.Dims{
 		C: s.Text.Hidden, Cv: width, KeyDim: s.Vision.Hidden / s.Vision.Heads, Text: prompt,
 	})

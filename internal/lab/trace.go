@@ -277,6 +277,7 @@ func (t *tracing) pixelValues() {
 func PixelValues(px *imageproc.Pixels) map[string]*tensor.Tensor {
 	out := traced{"pixel_values": tensor.From(px.Shape, px.Data)}
 	out.rows("image_sizes", len(px.ImageSizes), func(i int) []int { return px.ImageSizes[i][:] })
+	out.rows("canvas_sizes", len(px.CanvasSizes), func(i int) []int { return px.CanvasSizes[i][:] })
 	out.rows("image_grid_thw", len(px.GridTHW), func(i int) []int { return px.GridTHW[i][:] })
 	out.rows("image_splits", len(px.Splits), func(i int) []int { return px.Splits[i][:] })
 	return out
@@ -401,6 +402,13 @@ func (t *tracing) tensors() ([]int32, error) {
 		}
 		for _, s := range splits {
 			t.px.Splits = append(t.px.Splits, [2]int(s))
+		}
+		canvases, err := wholeRows(t.req.Inputs, "canvas_sizes", 2)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range canvases {
+			t.px.CanvasSizes = append(t.px.CanvasSizes, [2]int(s))
 		}
 	}
 	if v := t.video; v != nil {

@@ -134,9 +134,9 @@ func (b *Binder) sink(name string, t *tensor.Tensor) {
 // Vector returns a [n] tensor as float32.
 func (b *Binder) Vector(name, why string, n int) []float32 { return b.floats(name, why, n) }
 
-// Table returns a [rows, width] tensor as float32.
-func (b *Binder) Table(name, why string, rows, width int) []float32 {
-	return b.floats(name, why, rows, width)
+// Table returns a tensor of the given shape, [rows, width] after axes of 1, as float32.
+func (b *Binder) Table(name, why string, shape ...int) []float32 {
+	return b.floats(name, why, shape...)
 }
 
 func (b *Binder) floats(name, why string, shape ...int) []float32 {

@@ -265,6 +265,17 @@ type Views struct {
 	Of []int32
 }
 
+// Padded reports whether some patches show only padding and are no tokens.
+func (v *Views) Padded() bool {
+	tokens := 0
+	for _, s := range v.Source {
+		if s >= 0 {
+			tokens++
+		}
+	}
+	return tokens < len(v.All)
+}
+
 // Pruned tells which tokens of a picture are encoded. The picture's Shape counts only those.
 type Pruned struct {
 	*reduce.Pruned
@@ -399,6 +410,13 @@ type Spelled interface {
 	Spell(ids func(text string) ([]int32, error))
 }
 
+// Framed is implemented by models around whose pictures the processor writes tokens, which the chat
+// template does not.
+type Framed interface {
+	// Frame returns the tokens before and after a picture's place in a prompt.
+	Frame() (before, after string)
+}
+
 // Marked is implemented by models whose pictures stand between two tokens of their own.
 type Marked interface {
 	// Marks returns the tokens before and after a picture.
@@ -421,11 +439,13 @@ type Info struct {
 
 // Sizes are the quantities that determine the number of operations of a forward pass.
 type Sizes struct {
-	Tokens       int  // visual tokens of a picture before reduction
-	Views        int  // number of pictures that the encoder processes for them
-	NoClass      bool // the encoder has no class token
-	Patch        int  // values in a patch
-	Cell         int  // patches that make a visual token; 0: one
+	Tokens  int  // visual tokens of a picture before reduction
+	Views   int  // number of pictures that the encoder processes for them
+	NoClass bool // the encoder has no class token
+	Patch   int  // values in a patch
+	Cell    int  // patches that make a visual token; 0: one
+	// width of the features that methods read; 0: the encoder's, or the decoder's with cells
+	Features     int
 	Vision, Text Tower
 	Projector    []int // widths from the encoder to the decoder
 	Projectors   int   // products with Projector's widths for a token; 0: one

@@ -8,6 +8,9 @@ type Pool = kernel.Pool
 // Add is x += y for slices of equal length: a residual connection.
 func Add(p *Pool, x, y []float32) { kernel.Add(p, x, y) }
 
+// AddScaled is x += w ⊙ y over rows of length len(w): a residual connection with layer scale.
+func AddScaled(p *Pool, x, y, w []float32) { kernel.AddScaled(p, x, y, w) }
+
 // GELU is x·Φ(x) in place, computed exactly by erf.
 func GELU(p *Pool, x []float32) { kernel.GELU(p, x) }
 

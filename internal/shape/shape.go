@@ -42,12 +42,25 @@ type Shape struct {
 	Family   *model.Family
 	Canvases json.RawMessage `json:"image_grid_pinpoints"`
 	Vision   struct {
-		Width  int `json:"hidden_size"`
-		Side   int `json:"image_size"`
-		Patch  int `json:"patch_size"`
-		Merge  int `json:"spatial_merge_size"`
-		Frames int `json:"temporal_patch_size"`
+		Width  int  `json:"hidden_size"`
+		Side   side `json:"image_size"`
+		Patch  side `json:"patch_size"`
+		Merge  int  `json:"spatial_merge_size"`
+		Frames int  `json:"temporal_patch_size"`
 	} `json:"vision_config"`
+}
+
+// side is the side of a square, which a file gives once, or twice as height and width.
+type side int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *side) UnmarshalJSON(data []byte) error {
+	var both []int
+	if json.Unmarshal(data, &both) == nil && len(both) == 2 && both[0] == both[1] {
+		*s = side(both[0])
+		return nil
+	}
+	return json.Unmarshal(data, (*int)(s))
 }
 
 // New returns the shape in a config.json, and errors call that file name. Without a config.json,
@@ -99,8 +112,8 @@ func (s *Shape) parse() error {
 		absent, limit int
 	}{
 		// of squares: CLIPVisionConfig's and SiglipVisionConfig's
-		{"hidden_size", &v.Width, 768, 1 << 16}, {"image_size", &v.Side, 224, 1 << 12},
-		{"patch_size", &v.Patch, 14, 1 << 9},
+		{"hidden_size", &v.Width, 768, 1 << 16}, {"image_size", (*int)(&v.Side), 224, 1 << 12},
+		{"patch_size", (*int)(&v.Patch), 14, 1 << 9},
 		{"spatial_merge_size", &v.Merge, 2, 16}, {"temporal_patch_size", &v.Frames, 2, 16},
 	} {
 		if *f.value == 0 {
@@ -128,10 +141,10 @@ func (s *Shape) Processor() (imageproc.Processor, error) {
 	case s.Family.Across == 0:
 		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, MaxPatches*v.Patch*v.Patch
 	case s.Family.Longest:
-		c["size"] = map[string]int{"longest_edge": s.Family.Across * v.Side}
-		c["max_image_size"] = map[string]int{"longest_edge": v.Side}
+		c["size"] = map[string]int{"longest_edge": s.Family.Across * int(v.Side)}
+		c["max_image_size"] = map[string]side{"longest_edge": v.Side}
 	default:
-		square := map[string]int{"height": v.Side, "width": v.Side}
+		square := map[string]side{"height": v.Side, "width": v.Side}
 		c["size"], c["crop_size"] = square, square
 	}
 	text, err := json.Marshal(c)
@@ -147,7 +160,9 @@ const MaxPatches = 1 << 16
 // Picture draws a picture that the model reads without resizing: a square, a square of four tiles,
 // or one with that many patches.
 func (s *Shape) Picture(patches int) (*imageproc.Picture, error) {
-	w, h := s.Family.Across*s.Vision.Side, s.Family.Across*s.Vision.Side
+	patch := int(s.Vision.Patch)
+	w := s.Family.Across * int(s.Vision.Side)
+	h := w
 	if s.Family.Across == 0 {
 		merge := s.Vision.Merge
 		units := patches / (merge * merge)
@@ -167,7 +182,7 @@ func (s *Shape) Picture(patches int) (*imageproc.Picture, error) {
 				Why: fmt.Sprintf("it makes a picture of %d x %d patches", units/rows*merge,
 					rows*merge)}
 		}
-		w, h = units/rows*merge*s.Vision.Patch, rows*merge*s.Vision.Patch
+		w, h = units/rows*merge*patch, rows*merge*patch
 	}
 	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h), Format: "PNG"}
 	for i := range p.Pix { // colours that change across the picture, with noise

@@ -1,8 +1,9 @@
 // Package clip is the CLIP vision transformer (ViT with pre-norm blocks, a class token and learned
-// positions) as LLaVA uses it, and SigLIP, the same without class token and LN_pre, also as
-// Idefics3 uses it. Source: the CLIP paper (arXiv 2103.00020, §2.4), the SigLIP paper (arXiv
-// 2303.15343) and Hugging Face transformers 4.49 CLIPVisionModel and SiglipVisionModel, and 5.24
-// Idefics3VisionTransformer.
+// positions) as LLaVA uses it, SigLIP, the same without class token and LN_pre, also as Idefics3
+// uses it, and InternViT, the same without LN_pre. Source: the CLIP paper (arXiv 2103.00020, §2.4),
+// the SigLIP paper (arXiv 2303.15343), InternVL (arXiv 2312.14238), and Hugging Face transformers
+// 4.49 CLIPVisionModel and SiglipVisionModel, and 5.24 Idefics3VisionTransformer and
+// InternVLVisionModel.
 //
 //	e = [class; Conv(px)] + P                                  (1)
 //	x = LN_pre(e)                                              (2)
@@ -11,6 +12,10 @@
 //
 // SigLIP has no row of its own for a class: e = Conv(px) + bias + P, and x = e. Its scores for
 // reducers are the attention that each patch receives, averaged over the patches of the picture.
+//
+// InternViT has a bias on the convolution, x = e, and scales what blocks add: h = x + λ1 ⊙ (…), y =
+// h + λ2 ⊙ (…). Its larger size has RMSNorm for LN1 and LN2, no biases on q, k and v, and an
+// RMSNorm of all heads of q and of k together.
 //
 // Departures: LLaVA never uses the final post_layernorm, so it is checked if a file has it but not
 // computed; for Idefics3 see [Encoder.Last]. SigLIP's pooling head is not read. Blocks after the
@@ -34,8 +39,11 @@ type Config struct {
 	ImageSide, Patch           int // pixels
 	Eps                        float64
 	Act                        string
-	SigLIP                     bool
+	SigLIP, Intern             bool
 	LastNorm                   bool // the norm after the last block is part of the model
+	RMS                        bool // InternViT: RMSNorm for LN1 and LN2
+	QKNorm                     bool // InternViT: RMSNorm of q and k
+	NoBias                     bool // InternViT: on q, k and v
 }
 
 // ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
@@ -43,19 +51,28 @@ type Config struct {
 func ParseConfig(v *model.Values) Config {
 	c := sizes(v, clipDefaults, "clip_vision_model")
 	c.Act = v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu")
-	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
-		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
-	}
+	c.wholePatches(v)
 	return c
 }
 
-// clipDefaults and idefics3Defaults are transformers'.
+// wholePatches refuses a side that is not covered by whole patches.
+func (c *Config) wholePatches(v *model.Values) {
+	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
+		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
+	}
+}
+
+// Defaults of absent keys in transformers: of CLIPVisionConfig, Idefics3VisionConfig and
+// InternVLVisionConfig.
 var (
 	clipDefaults = Config{
 		Hidden: 768, Heads: 12, Layers: 12, MLP: 3072, ImageSide: 224, Patch: 32, Eps: 1e-5,
 	}
 	idefics3Defaults = Config{
 		Hidden: 1152, Heads: 16, Layers: 12, MLP: 3072, ImageSide: 224, Patch: 32, Eps: 1e-6,
+	}
+	internDefaults = Config{
+		Hidden: 1024, Heads: 16, Layers: 24, MLP: 4096, ImageSide: 448, Patch: 14, Eps: 1e-6,
 	}
 )
 
@@ -86,6 +103,32 @@ func siglip(v *model.Values, def Config, kinds ...string) Config {
 	return c
 }
 
+// ParseIntern reads a vision_config object of an InternViT tower. Absent keys take the defaults of
+// transformers' InternVLVisionConfig.
+func ParseIntern(v *model.Values) Config {
+	c := sizes(v, internDefaults, "internvl_vision")
+	c.Act = v.String("hidden_act", "gelu", "gelu", geluTanh, "quick_gelu")
+	c.Intern = true
+	c.RMS = v.String("norm_type", "layer_norm", "layer_norm", "rms_norm") == "rms_norm"
+	c.QKNorm = v.Bool("use_qk_norm", false)
+	c.NoBias = !v.Bool("attention_bias", false)
+	v.Unsupported(map[string]string{
+		"use_absolute_position_embeddings": "true", "use_mean_pooling": "true",
+	})
+	c.wholePatches(v)
+	return c
+}
+
+// side reads one number, or the same number twice (height and width).
+func side(v *model.Values, key string, def, most int) int {
+	n := v.Ints(key, []int{def})
+	if len(n) < 1 || len(n) > 2 || n[0] != n[len(n)-1] || n[0] < 1 || n[0] > most {
+		v.Fail(key, "got %v, want one number of 1 to %d, for height and width", n, most)
+		return def
+	}
+	return n[0]
+}
+
 // sizes reads what all towers have. kinds are the tower's model_types.
 func sizes(v *model.Values, def Config, kinds ...string) Config {
 	c := Config{
@@ -93,8 +136,8 @@ func sizes(v *model.Values, def Config, kinds ...string) Config {
 		Heads:     v.Int("num_attention_heads", def.Heads, 1, 1<<10),
 		Layers:    v.Int("num_hidden_layers", def.Layers, 1, 1<<10),
 		MLP:       v.Int("intermediate_size", def.MLP, 1, 1<<18),
-		ImageSide: v.Int("image_size", def.ImageSide, 1, 1<<14),
-		Patch:     v.Int("patch_size", def.Patch, 1, 1<<10),
+		ImageSide: side(v, "image_size", def.ImageSide, 1<<14),
+		Patch:     side(v, "patch_size", def.Patch, 1<<10),
 		Eps:       v.Float("layer_norm_eps", def.Eps),
 	}
 	v.Unsupported(map[string]string{"num_channels": "3"})
@@ -133,16 +176,23 @@ type Encoder struct {
 	rows, cols    int       // of patches
 	height, width int       // of a picture in pixels
 	patch         *nn.Linear
-	pre           *nn.LayerNorm // nil: SigLIP
+	pre           *nn.LayerNorm // nil: SigLIP, InternViT
 	last          *nn.LayerNorm // after the last block; nil: the files have none
 	layers        []layer
 	attn          nn.Attention
 }
 
 type layer struct {
-	norm1, norm2 *nn.LayerNorm
-	q, k, v, o   *nn.Linear
-	up, down     *nn.Linear
+	norm1, norm2   norm
+	q, k, v, o     *nn.Linear
+	qNorm, kNorm   *nn.RMSNorm // nil: none
+	up, down       *nn.Linear
+	scale1, scale2 []float32 // [hidden] λ1, λ2; nil: none
+}
+
+// norm is LayerNorm or RMSNorm.
+type norm interface {
+	Apply(p *nn.Pool, y, x []float32, rows int)
 }
 
 // New binds the tower's weights under b.
@@ -150,6 +200,10 @@ func New(b *model.Binder, c Config) *Encoder {
 	e := &Encoder{
 		Config: c, rows: c.Grid(), cols: c.Grid(), height: c.ImageSide, width: c.ImageSide,
 		attn: b.Tower(c.Hidden, c.Heads),
+	}
+	if c.Intern {
+		e.bindIntern(b)
+		return e
 	}
 	e.patch = b.Conv("embeddings.patch_embedding", "hidden, 3, patch, patch", c.Hidden, c.Patch)
 	e.pos = b.Table("embeddings.position_embedding.weight", "tokens, hidden", c.Tokens(), c.Hidden)
@@ -187,6 +241,51 @@ func bindLayer(b *model.Binder, c *Config) layer {
 		down:  b.Linear("mlp.fc2", "hidden, mlp", h, c.MLP, true),
 	}
 }
+
+// bindIntern binds the weights of InternViT. A token for masked patches, which only training reads,
+// may be in the file.
+func (e *Encoder) bindIntern(b *model.Binder) {
+	c := &e.Config
+	const patches = "embeddings.patch_embeddings.projection"
+	e.patch = b.Conv(patches, "hidden, 3, patch, patch", c.Hidden, c.Patch)
+	e.patch.B = b.Vector(patches+".bias", "hidden", c.Hidden)
+	e.class = b.Table("embeddings.cls_token", "1, 1, hidden", 1, 1, c.Hidden)
+	e.pos = b.Table("embeddings.position_embeddings", "1, tokens, hidden", 1, c.Tokens(), c.Hidden)
+	b.Unread("embeddings.mask_token")
+	for i := range c.Layers {
+		e.layers = append(e.layers, internLayer(b.In(fmt.Sprintf("encoder.layer.%d.", i)), c))
+	}
+}
+
+func internLayer(b *model.Binder, c *Config) layer {
+	h := c.Hidden
+	normed := func(name string) norm {
+		if c.RMS {
+			return b.RMSNorm(name, "hidden", h, c.Eps)
+		}
+		return b.LayerNorm(name, "hidden", h, c.Eps)
+	}
+	l := layer{
+		norm1:  normed("layernorm_before"),
+		q:      b.Linear("attention.q_proj", "hidden, hidden", h, h, !c.NoBias),
+		k:      b.Linear("attention.k_proj", "hidden, hidden", h, h, !c.NoBias),
+		v:      b.Linear("attention.v_proj", "hidden, hidden", h, h, !c.NoBias),
+		o:      b.Linear("attention.projection_layer", "hidden, hidden", h, h, true),
+		scale1: b.Vector("lambda_1", "hidden", h),
+		norm2:  normed("layernorm_after"),
+		up:     b.Linear("mlp.fc1", "mlp, hidden", c.MLP, h, true),
+		down:   b.Linear("mlp.fc2", "hidden, mlp", h, c.MLP, true),
+		scale2: b.Vector("lambda_2", "hidden", h),
+	}
+	if c.QKNorm {
+		l.qNorm = b.RMSNorm("attention.q_norm", "hidden", h, qkEps)
+		l.kNorm = b.RMSNorm("attention.k_norm", "hidden", h, qkEps)
+	}
+	return l
+}
+
+// qkEps is transformers' default eps of RMSNorm, which InternViT's norms of q and k have.
+const qkEps = 1e-6
 
 // Tokens returns the number of patches of a picture plus the class token.
 func (e *Encoder) Tokens() int { return e.rows*e.cols + e.Class() }
@@ -304,10 +403,12 @@ func (e *Encoder) projections(r *model.Run, i int, x []float32, items int) (quer
 	l.norm1.Apply(r.Pool, n, x, items*t)
 	keys = make([]float32, items*t*d)
 	l.k.Apply(r.Pool, keys, n, items*t)
+	l.norms(r, nil, keys, items*t)
 	class := r.Buffer("clip.q", items*d)
 	nn.CopyRows(class, d, 0, n, t*d, 0, items, d)
 	query = make([]float32, items*d)
 	l.q.Apply(r.Pool, query, class, items)
+	l.norms(r, query, nil, items)
 	return query, keys
 }
 
@@ -325,7 +426,27 @@ func (e *Encoder) project(r *model.Run, l *layer, x []float32, rows int) states 
 	l.q.Apply(r.Pool, s.q, s.n, rows)
 	l.k.Apply(r.Pool, s.k, s.n, rows)
 	l.v.Apply(r.Pool, s.v, s.n, rows)
+	l.norms(r, s.q, s.k, rows)
 	return s
+}
+
+// norms norms rows queries and keys in place, where there is a norm of them; nil: none are given.
+func (l *layer) norms(r *model.Run, q, k []float32, rows int) {
+	if l.qNorm != nil && q != nil {
+		l.qNorm.Apply(r.Pool, q, q, rows)
+	}
+	if l.kNorm != nil && k != nil {
+		l.kNorm.Apply(r.Pool, k, k, rows)
+	}
+}
+
+// residual adds y to x, scaled if the tower scales what blocks add.
+func residual(r *model.Run, x, y, scale []float32) {
+	if scale == nil {
+		nn.Add(r.Pool, x, y)
+		return
+	}
+	nn.AddScaled(r.Pool, x, y, scale)
 }
 
 // mlp adds the second half of layer l to x (4); n is scratch.
@@ -342,7 +463,7 @@ func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 		nn.QuickGELU(r.Pool, m)
 	}
 	l.down.Apply(r.Pool, n, m, rows)
-	nn.Add(r.Pool, x, n[:rows*e.Hidden])
+	residual(r, x, n[:rows*e.Hidden], l.scale2)
 }
 
 // block runs layer i over x in place. tap means that this layer returns scores.
@@ -389,7 +510,7 @@ func (e *Encoder) block(
 		}
 	}
 	l.o.Apply(r.Pool, s.n, s.a, rows)
-	nn.Add(r.Pool, x, s.n) // (3)
+	residual(r, x, s.n, l.scale1) // (3)
 	e.mlp(r, l, x, s.n, rows)
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.layer.%d.out", i), []int{items, t, d}, x)

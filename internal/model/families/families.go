@@ -12,6 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/idefics3"
+	"github.com/restore-vlm/restore/internal/model/internvl"
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/model/llavanext"
 	"github.com/restore-vlm/restore/internal/model/onevision"
@@ -23,7 +24,7 @@ import (
 // Table lists the families.
 var Table = []*model.Family{
 	&llava.Family, &llavanext.Family, &qwen2vl.Family, &qwen25vl.Family, &onevision.Family,
-	&qwen3vl.Family, &idefics3.Family, &idefics3.SmolVLM2,
+	&qwen3vl.Family, &idefics3.Family, &idefics3.SmolVLM2, &internvl.Family,
 }
 
 // Files is what readers and writers of files need to know of Table.
@@ -90,9 +91,17 @@ func Of(name string, config []byte) (*model.Family, error) {
 		known = append(known, f.Architectures...)
 	}
 	slices.Sort(known)
+	instead := ""
+	for _, f := range Table {
+		for _, a := range c.Architectures {
+			if f.Others[a] != "" {
+				instead = " (" + f.Others[a] + ")"
+			}
+		}
+	}
 	return nil, checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
-		"model: %s: config.json: architectures: got %q, want one of %s", name, c.Architectures,
-		strings.Join(known, ", ")))
+		"model: %s: config.json: architectures: got %q, want one of %s%s", name, c.Architectures,
+		strings.Join(known, ", "), instead))
 }
 
 // Open binds ck with the constructor of its family. A vision_config of null means that there is no

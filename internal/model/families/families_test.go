@@ -55,8 +55,9 @@ func TestWithoutArchitectures(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"architectures":["GPT"]}`: `x: config.json: architectures: got ["GPT"], want one of ` +
-			"Idefics3ForConditionalGeneration, LlavaForConditionalGeneration, LlavaNext",
-		`{"architectures":5}`: "x: config.json: json:", `{}`: "got []",
+			"Idefics3ForConditionalGeneration, InternVLForConditionalGeneration, LlavaForCond",
+		`{"architectures":["InternVLChatModel"]}`: "(the same model in transformers' form",
+		`{"architectures":5}`:                     "x: config.json: json:", `{}`: "got []",
 	} {
 		if _, err := Of("x", []byte(config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", config, err, want)

@@ -94,6 +94,10 @@ func ParseConfig(v *model.Values) Config {
 	return c
 }
 
+// Dynamic is the type of a rotation that is stretched for prompts longer than
+// max_position_embeddings. Contexts end there, so it is the default rotation.
+const Dynamic = "dynamic"
+
 // rotation reads the base of the rotation and how it is stretched.
 func (c *Config) rotation(v *model.Values) {
 	p, _ := v.Rotation()
@@ -104,7 +108,7 @@ func (c *Config) rotation(v *model.Values) {
 		}
 		return p.Float(key, 1)
 	}
-	kinds := []string{"default", "linear", "llama3"}
+	kinds := []string{"default", "linear", "llama3", Dynamic}
 	switch p.String("rope_type", p.String("type", "default", kinds...), kinds...) {
 	case "linear":
 		c.Stretch = nn.Uniform(number("factor"))

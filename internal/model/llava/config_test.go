@@ -19,7 +19,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		text + `, ` + sigLIP: `"model_type": got "siglip_vision_model" with vision_feature_select_strategy default, `,
 		text + `, "vision_config": {"model_type": "pixtral"}`:              `"model_type": got "pixtral"`,
 		rope(`{"rope_type": "yarn", "factor": 4}`):                         `"rope_type": got "yarn"`,
-		rope(`{"type": "dynamic", "factor": 4}`):                           `"type": got "dynamic"`,
+		rope(`{"type": "yarn", "factor": 4}`):                              `"type": got "yarn"`,
 		rope(`{"type": "linear"}`):                                         `"factor": missing, want`,
 		rope(`{"rope_type": "linear", "factor": -2}`):                      `"factor": got -2, want`,
 		rope(`{"rope_type": "llama3", "factor": 8}`):                       `"low_freq_factor": missing`,

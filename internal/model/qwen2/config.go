@@ -110,8 +110,8 @@ func ParseConfig(v *model.Values, def llama.Config, tied bool) Config {
 func (c *Config) rope(v *model.Values) {
 	p, _ := v.Rotation()
 	c.Theta = p.Float("rope_theta", c.Theta)
-	p.String("rope_type", "default", "default", "mrope")
-	p.String("type", "default", "default", "mrope")
+	p.String("rope_type", "default", "default", "mrope", llama.Dynamic)
+	p.String("type", "default", "default", "mrope", llama.Dynamic)
 	c.Sections = p.Ints("mrope_section", nil)
 	if c.Sections == nil {
 		return

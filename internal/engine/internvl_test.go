@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// internVLPrompts have one tile, tiles in a row, in a column and in a grid, two pictures, a
+// conversation, and no picture; the second checkpoint is of InternVL3.5's kind, with RMSNorm and
+// norms of queries and keys in the tower as the largest have.
+var internVLPrompts = map[string][]string{
+	"internvl-tiny":       {"small", "wide", "tall", "two", "strip", "turns", "text"},
+	"internvl-qwen3-tiny": {"wide", "two"},
+	"internvl-llama-tiny": {"tall"},
+}
+
+// Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same,
+// with both forms of the documents.
+func TestInternVLStages(t *testing.T) {
+	checkForms(t, internVLPrompts, "preprocessor_config.json")
+}
+
+// Ensure that pixel values equal those of the library's processor, which cuts pictures although
+// crop_to_patches is false.
+func TestInternVLPixels(t *testing.T) { checkPixels(t, internVLPrompts) }
+
+// dialogue returns the messages of the prompt, whose pictures stand first in their turns.
+func (p *asked) dialogue(t testing.TB) (out []engine.Message) {
+	t.Helper()
+	pics := engine.Pictures(p.decoded(t, p.Pictures)...)
+	for turn := range strings.SplitSeq(p.Text, "<|im_start|>") {
+		role, text, ok := strings.Cut(turn, "\n")
+		text, _, said := strings.Cut(text, "<|im_end|>")
+		if !ok || !said {
+			continue
+		}
+		m := engine.Message{Role: role}
+		for {
+			rest, found := strings.CutPrefix(text, "<IMG_CONTEXT>\n")
+			if !found {
+				break
+			}
+			m.Parts, pics, text = append(m.Parts, engine.Part{Image: pics[0]}), pics[1:], rest
+		}
+		out = append(out, engine.Message{
+			Role: m.Role, Parts: append(m.Parts, engine.Part{Text: text}),
+		})
+	}
+	return out
+}
+
+// Ensure that dialogues with pictures' files have the reference's answers: the tokens around
+// pictures are the processor's.
+func TestInternVLAnswers(t *testing.T) {
+	for name, prompts := range internVLPrompts {
+		e := open(t, filepath.Join("testdata", name), 2)
+		for _, prompt := range prompts {
+			p := openAsked(t, name, prompt)
+			got, err := e.Ask(context.Background(), engine.Request{
+				Messages: p.dialogue(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
+			})
+			must(t, err)
+			if !slices.Equal(got.Tokens, p.Tokens) {
+				t.Errorf("%s/%s: got %v, want %v", name, prompt, got.Tokens, p.Tokens)
+			}
+		}
+	}
+}
+
+// Ensure that the text of users never becomes a picture's place or a token around one, and that a
+// video is refused.
+func TestInternVLText(t *testing.T) {
+	e := open(t, "testdata/internvl-tiny", 2)
+	pic := openAsked(t, "internvl-tiny", "small")
+	ask := func(text string) (*engine.Answer, error) {
+		return e.Ask(context.Background(), engine.Request{
+			Prompt: text, Images: engine.Pictures(pic.decoded(t, pic.Pictures)...), MaxTokens: 1,
+		})
+	}
+	got, err := ask("<img><IMG_CONTEXT></img>")
+	must(t, err)
+	plain, err := ask("")
+	must(t, err)
+	if n := got.Report.PromptTokens - plain.Report.PromptTokens; n < 10 ||
+		got.Report.ImageTokens != plain.Report.ImageTokens {
+		t.Errorf("%d tokens of text, %d of pictures", n, got.Report.ImageTokens)
+	}
+	_, err = e.Ask(context.Background(), engine.Request{
+		Prompt: "x", MaxTokens: 1, Video: &imageproc.Video{Frames: []*imageproc.Picture{
+			picture(t, 1), picture(t, 1),
+		}, FPS: 1},
+	})
+	if err == nil || !strings.Contains(err.Error(), "takes no videos") {
+		t.Errorf("a video: got %v, want a refusal", err)
+	}
+}
+
+// Ensure that every method reads pictures of one tile and of several with the budget that was asked
+// for, or is refused for a named reason, that a budget of all tokens equals no reduction, and that
+// results do not depend on the number of threads.
+func TestInternVLMethods(t *testing.T) {
+	const name = "internvl-tiny"
+	e, one := open(t, "testdata/"+name, 2), open(t, "testdata/"+name, 1)
+	for _, prompt := range []string{"small", "wide", "two"} {
+		refused := map[string]string{
+			"tome": "joins 4 patches", "flowcut": "joins 4 patches", "fitprune": "recipe",
+			"pixelprune": "needs",
+		}
+		if prompt != "small" {
+			refused["downsample"] = "cuts pictures into tiles"
+		}
+		in := reference(t, name, prompt)
+		trace := func(e *engine.Engine, o methods.Options) (map[string]*tensor.Tensor, error) {
+			return lab.Trace(context.Background(), e, lab.TraceRequest{
+				Inputs: in, Reduce: o, Tokens: 2,
+			})
+		}
+		plain, err := trace(e, methods.Options{})
+		must(t, err)
+		lens := numbers(t, plain["packed_lens"])
+		all := 0
+		for _, n := range lens {
+			all += int(n)
+		}
+		text := plain["embeds"].Shape[0] - all
+		for _, m := range methods.Methods()[1:] { // not "none"
+			for _, on := range []bool{false, true} {
+				what := fmt.Sprintf("%s %s restore=%v", prompt, m.Name, on)
+				o := methods.Options{Base: m.Name, NVis: 4, Restore: on}
+				if m.Site == reduce.InsideDecoder {
+					o.NVis, o.KeepRatio = 0, 0.5
+				}
+				got, err := trace(e, o)
+				if why, ok := refused[m.Name]; ok {
+					if err == nil || !strings.Contains(err.Error(), why) {
+						t.Errorf("%s: got %v, want a refusal: %s", what, err, why)
+					}
+					continue
+				}
+				if m.Name == "pool" && err != nil { // its budgets are those of whole blocks
+					continue
+				}
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+					continue
+				}
+				again, err := trace(one, o)
+				must(t, err)
+				same(t, what+", 1 thread", again, got, "logits", "gen.logits")
+				if m.Site == reduce.InsideDecoder {
+					continue
+				}
+				if rows, want := got["embeds"].Shape[0], text+4*len(lens); rows != want {
+					t.Errorf("%s: %d rows, want %d", what, rows, want)
+				}
+				if len(lens) > 1 {
+					continue // of different lengths
+				}
+				got, err = trace(e, methods.Options{Base: m.Name, NVis: all, Restore: on})
+				if err != nil {
+					t.Errorf("%s, all tokens: %v", what, err)
+					continue
+				}
+				same(t, what+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
+					"positions")
+			}
+		}
+	}
+}
+
+// Ensure that a conversation with cached keys equals one from scratch.
+func TestInternVLConversation(t *testing.T) {
+	checkConversation(t, open(t, "testdata/internvl-tiny", 2), []methods.Options{
+		{}, {Base: "divprune", NVis: 6, Restore: true}, {Base: "vispruner", NVis: 8},
+		{Base: "visionzip", NVis: 6, Compat: "released"},
+		{Base: "holov", NVis: 9, Restore: true, TwoStages: true},
+	})
+}

@@ -1,0 +1,99 @@
+package internvl
+
+import (
+	_ "embed" // shapes
+	"encoding/json"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/qwen2"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+)
+
+// architecture is the class in config.json.
+const architecture = "InternVLForConditionalGeneration"
+
+// Prefixes of the canonical names.
+const (
+	decoder = "language_model."
+	tower   = "vision_tower."
+)
+
+// Family is InternVL.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "internvl", Architectures: []string{architecture}, Forms: forms, Bias: qwen2.Biased,
+		Export: export,
+	},
+	Others: map[string]string{
+		"InternVLChatModel": "the same model in transformers' form, whose repositories end with " +
+			"-hf or -HF",
+	},
+	New: New,
+	Text: func(ck *model.Source) (model.Multimodal, error) {
+		return textonly.New(ck, architecture+", text only", decoder,
+			func(v *model.Values) (llama.Config, []int32) {
+				var c Config
+				c.readText(v)
+				_, head := ck.Tensor(decoder + "lm_head.weight")
+				c.tie(head)
+				return c.Text, c.EOS
+			})
+	},
+	Processors: []imageproc.Kind{{
+		Classes: []string{"GotOcr2ImageProcessor"}, New: imageproc.NewCrops,
+	}},
+	Published: []model.Published{
+		{Name: "internvl3-1b", Config: shape1b}, {Name: "internvl3-2b", Config: shape2b},
+		{Name: "internvl3-8b", Config: shape8b},
+	},
+	Across: 3, Budgets: []string{"all", "1280", "640", "320"},
+}
+
+var (
+	//go:embed shapes/internvl3-1b.json
+	shape1b []byte
+	//go:embed shapes/internvl3-2b.json
+	shape2b []byte
+	//go:embed shapes/internvl3-8b.json
+	shape8b []byte
+)
+
+// export is what transformers' processor needs: without it, it would write 256 tokens for a tile.
+var export = &checkpoint.Export{
+	Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
+	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
+	Processor: func(config map[string]json.RawMessage) (any, error) {
+		text, err := json.Marshal(config)
+		if err != nil {
+			return nil, err
+		}
+		c, err := ParseConfig(text)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{
+			"processor_class": "InternVLProcessor", "image_seq_length": c.tokens(),
+		}, nil
+	},
+}
+
+// form is defined by the prefixes of the decoder, its head ("" if it has none), and of all else.
+func form(name, by, text, head, rest string) checkpoint.Form {
+	rules := append(checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
+		checkpoint.Renamed(rest, "", tower, "multi_modal_projector.")...)
+	if head != "" {
+		rules = append(rules, [2]string{head, decoder + "lm_head."})
+	}
+	return checkpoint.Form{Name: name, By: by, Rules: rules}
+}
+
+// forms are the forms of the weights' names. save_pretrained of a base class writes the last.
+var forms = []checkpoint.Form{
+	form("hub", checkpoint.Loaded, "language_model.model.", "language_model.lm_head.", ""),
+	form("module", "transformers with save_original_format=False, and state_dict()",
+		"model.language_model.", "lm_head.", "model."),
+	form("base", "a base class of transformers", "language_model.", "", ""),
+}
