@@ -36,7 +36,11 @@ func ParseConfig(data []byte) (*Config, error) {
 			c.Text.Vocab)
 	}
 	layers := c.Vision.Layers
-	if c.Feature = v.Int("vision_feature_layer", -1, -layers-1, layers); c.Feature < 0 {
+	c.Feature = layers // -1
+	if v.Has("vision_feature_layer") {
+		c.Feature = v.Int("vision_feature_layer", 0, -layers-1, layers)
+	}
+	if c.Feature < 0 {
 		c.Feature += layers + 1
 	}
 	if grid := c.Vision.Grid(); grid%c.Merge != 0 {
