@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
@@ -73,6 +74,31 @@ func TestGGUF(t *testing.T) {
 	} {
 		ref := golden.Read(t, filepath.Join(dir, folder, "ref.safetensors"))
 		checkTrace(t, formats.Files{Model: filepath.Join(dir, folder, file)}, ref, "logits")
+	}
+}
+
+// Ensure that decoders with a stretched rotation, Llama 3.1's and a linear one, give transformers'
+// logits, converted by llama.cpp.
+func TestGGUFStretched(t *testing.T) {
+	dir := filepath.Join("testdata", "gguf")
+	for _, name := range []string{"llama-llama3-tiny", "llama-linear-tiny"} {
+		ref := golden.Read(t, filepath.Join(dir, name+".ref"))
+		model := filepath.Join(unzip(t, filepath.Join(dir, name+".zip")), name+".gguf")
+		checkTrace(t, formats.Files{Model: model}, ref, "logits")
+	}
+	for name, c := range map[string]struct{ old, text, want string }{
+		"llama-linear-tiny": {"linear", "yarned", `scaled by "yarned"`},
+		"llama-llama3-tiny": {"\x00\x00\x00A\x00\x00\x00A", "\x00\x00\xc0\x7f\x00\x00\x00A",
+			`"rope_freqs.weight": got NaN`},
+	} {
+		model := filepath.Join(unzip(t, filepath.Join(dir, name+".zip")), name+".gguf")
+		b, err := os.ReadFile(model)
+		must(t, err)
+		must(t, os.WriteFile(model, bytes.Replace(b, []byte(c.old), []byte(c.text), 1), 0o666))
+		_, err = engine.Open(formats.Files{Model: model}, engine.Options{Threads: 1})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -117,6 +118,19 @@ func (v *Values) Float(key string, def float64) float64 {
 		return def
 	}
 	return f
+}
+
+// Floats returns a list of n finite numbers > 0, nil if it is another.
+func (v *Values) Floats(key string, n int) []float64 {
+	var many []float64
+	err := json.Unmarshal(v.fields[key], &many)
+	if err != nil || len(many) != n || slices.ContainsFunc(many, func(f float64) bool {
+		return !(f > 0)
+	}) {
+		v.Fail(key, "got %s, want a list of %d numbers above 0", clip(v.fields[key]), n)
+		return nil
+	}
+	return many
 }
 
 // Bool returns a flag, or def if absent.

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/kernel"
 )
@@ -47,6 +48,8 @@ func NewRoPE(headDim int, base float64, sections []int) *RoPE {
 // _compute_llama3_parameters.
 type Stretch struct {
 	Factor, Low, High, Original float64
+	// Pairs is how many times as slowly each pair turns; nil: by the fields above
+	Pairs []float64
 }
 
 // Uniform slows all pairs. Source: _compute_linear_scaling_rope_parameters.
@@ -54,8 +57,17 @@ func Uniform(factor float64) Stretch {
 	return Stretch{Factor: factor, Low: math.Inf(1), High: math.Inf(1), Original: 1}
 }
 
+// Each slows every pair by a factor of its own. Source: _compute_longrope_parameters.
+func Each(pairs []float64) Stretch { return Stretch{Factor: slices.Max(pairs), Pairs: pairs} }
+
 // Stretch changes r by s.
 func (r *RoPE) Stretch(s Stretch) {
+	for j, p := range s.Pairs {
+		r.inv[j] /= p
+	}
+	if s.Pairs != nil {
+		return
+	}
 	for j, f := range r.inv {
 		wave := 2 * math.Pi / f
 		switch {

@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,15 +115,73 @@ func (f *file) decoderSizes(theta float64) (object, error) {
 	c["head_dim"], c["vocab_size"], c["hidden_act"] = headDim, table[0], "silu"
 	c["tie_word_embeddings"] = f.Shape("output.weight") == nil
 	c["rope_theta"] = single(f.float(arch+"rope.freq_base", theta))
-	kind := f.Text(arch+"rope.scaling.type", "none")
-	if f.has(arch+"rope.scale_linear") && kind == "none" {
-		kind = "linear"
+	return c, f.stretch(c)
+}
+
+// pairFactors is the tensor by which the frequencies of the rotation's pairs are divided, as the
+// converter writes it for Llama 3.1.
+const pairFactors = "rope_freqs.weight"
+
+// stretch adds to a decoder's sizes how its rotation is scaled. Factors of the pairs are Hugging
+// Face's longrope, the same for prompts of all lengths.
+func (f *file) stretch(c object) error {
+	arch := f.architecture() + ".rope."
+	kind, factor := f.Text(arch+"scaling.type", "linear"), 1.0
+	for _, key := range []string{"scale_linear", "scaling.factor"} {
+		if x := f.float(arch+key, 0); x < 0 {
+			return fmt.Errorf("key %q: got %v, want a number above 0", arch+key, x)
+		} else if x > 0 && kind == "linear" { // 0 as 1
+			factor = x
+		}
 	}
-	if kind != "none" {
-		return nil, fmt.Errorf("rotary positions scaled by %q: %w, want none", kind,
+	if kind != "linear" && kind != "none" {
+		return fmt.Errorf("rotary positions scaled by %q: %w, want linear or none", kind,
 			errs.ErrUnsupported)
 	}
-	return c, nil
+	if x := f.float(arch+"scaling.attn_factor", 1); x != 1 {
+		return fmt.Errorf("key %q: got %v, want 1: %w", arch+"scaling.attn_factor", x,
+			errs.ErrUnsupported)
+	}
+	pairs, err := f.pairFactors(c["head_dim"].(int) / 2)
+	switch {
+	case err != nil:
+		return err
+	case pairs == nil && factor == 1:
+		return nil
+	case f.has(arch + "dimension_sections"):
+		return fmt.Errorf("scaled rotary positions on several axes: %w", errs.ErrUnsupported)
+	case pairs == nil:
+		c["rope_scaling"] = object{"rope_type": "linear", "factor": single(factor)}
+		return nil
+	}
+	for i := range pairs {
+		pairs[i] *= single(factor)
+	}
+	c["rope_scaling"] = object{
+		"rope_type": "longrope", "short_factor": pairs, "long_factor": pairs, "factor": 1,
+		"attention_factor": 1, "original_max_position_embeddings": c["max_position_embeddings"],
+	}
+	return nil
+}
+
+// pairFactors returns the values of the tensor of that name, nil if there is none.
+func (f *file) pairFactors(pairs int) ([]single, error) {
+	i := slices.IndexFunc(f.tensors, func(t tensorInfo) bool { return t.name == pairFactors })
+	if i < 0 {
+		return nil, nil
+	}
+	if t := f.tensors[i]; !slices.Equal(t.shape, []int{pairs}) {
+		return nil, fmt.Errorf("tensor %q: shape %v, want [%d] (head dim/2)", t.name, t.shape,
+			pairs)
+	}
+	values, err := f.tensors[i].weight().Float32s()
+	out := make([]single, len(values))
+	for j, x := range values {
+		if out[j] = single(x); !(x > 0) || math.IsInf(float64(x), 1) {
+			return nil, fmt.Errorf("tensor %q: got %v, want numbers above 0", pairFactors, x)
+		}
+	}
+	return out, err
 }
 
 // encoderSizes reads the metadata that all encoders have.

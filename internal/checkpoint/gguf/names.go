@@ -71,6 +71,9 @@ func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 	for i := range f.tensors {
 		t := &f.tensors[i]
 		name, ok := rename(t.name, table)
+		if t.name == pairFactors {
+			continue // in the configuration
+		}
 		if !ok {
 			if err := w.add(t.name, t.weight()); err != nil {
 				return err

@@ -18,6 +18,7 @@ package llama
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -108,7 +109,7 @@ func (c *Config) rotation(v *model.Values) {
 		}
 		return p.Float(key, 1)
 	}
-	kinds := []string{"default", "linear", "llama3", Dynamic}
+	kinds := []string{"default", "linear", "llama3", "longrope", Dynamic}
 	switch p.String("rope_type", p.String("type", "default", kinds...), kinds...) {
 	case "linear":
 		c.Stretch = nn.Uniform(number("factor"))
@@ -120,6 +121,18 @@ func (c *Config) rotation(v *model.Values) {
 		if p.Has("high_freq_factor") && c.Stretch.High <= c.Stretch.Low {
 			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
 				c.Stretch.High, c.Stretch.Low)
+		}
+	case "longrope":
+		short, long := p.Floats("short_factor", c.HeadDim/2), p.Floats("long_factor", c.HeadDim/2)
+		if !slices.Equal(short, long) {
+			p.Fail("long_factor", "differs from short_factor, which is not supported: "+
+				"a rotation that changes with the prompt's length; want equal lists")
+		}
+		if got := number("attention_factor"); got != 1 {
+			p.Fail("attention_factor", "got %v, which is not supported, want 1", got)
+		}
+		if len(short) > 0 {
+			c.Stretch = nn.Each(short)
 		}
 	}
 }

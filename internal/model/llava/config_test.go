@@ -2,6 +2,7 @@ package llava
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -17,13 +18,19 @@ func TestParseConfigRefuses(t *testing.T) {
 	}
 	for config, want := range map[string]string{
 		text + `, ` + sigLIP: `"model_type": got "siglip_vision_model" with vision_feature_select_strategy default, `,
-		text + `, "vision_config": {"model_type": "pixtral"}`:              `"model_type": got "pixtral"`,
-		rope(`{"rope_type": "yarn", "factor": 4}`):                         `"rope_type": got "yarn"`,
-		rope(`{"type": "yarn", "factor": 4}`):                              `"type": got "yarn"`,
-		rope(`{"type": "linear"}`):                                         `"factor": missing, want`,
-		rope(`{"rope_type": "linear", "factor": -2}`):                      `"factor": got -2, want`,
-		rope(`{"rope_type": "llama3", "factor": 8}`):                       `"low_freq_factor": missing`,
-		rope(llama3("4", "4")):                                             `"high_freq_factor": got 4, want more`,
+		text + `, "vision_config": {"model_type": "pixtral"}`: `"model_type": got "pixtral"`,
+		rope(`{"rope_type": "yarn", "factor": 4}`):            `"rope_type": got "yarn"`,
+		rope(`{"type": "yarn", "factor": 4}`):                 `"type": got "yarn"`,
+		rope(`{"type": "linear"}`):                            `"factor": missing, want`,
+		rope(`{"rope_type": "linear", "factor": -2}`):         `"factor": got -2, want`,
+		rope(`{"rope_type": "llama3", "factor": 8}`):          `"low_freq_factor": missing`,
+		rope(llama3("4", "4")):                                `"high_freq_factor": got 4, want more`,
+		rope(`{"rope_type": "longrope", "short_factor": [1], "long_factor": [1],
+			"attention_factor": 1}`): `"short_factor": got [1], want a list of 64 numbers`,
+		rope(longrope(1, 2, "1")):   `"long_factor": differs from short_factor`,
+		rope(longrope(2, 2, "1.2")): `"attention_factor": got 1.2`,
+		rope(longrope(2, 2, "0")):   `"attention_factor": got 0, want`,
+		rope(longrope(2, 2, "1")):   "",
 		text + `, ` + sigLIP + `, "vision_feature_select_strategy":"full"`: "",
 		rope("null"):                            "",
 		rope(llama3("1", "4")):                  "",
@@ -40,6 +47,14 @@ func TestParseConfigRefuses(t *testing.T) {
 func llama3(low, high string) string {
 	return `{"rope_type": "llama3", "factor": 8, "low_freq_factor": ` + low +
 		`, "high_freq_factor": ` + high + `, "original_max_position_embeddings": 8192}`
+}
+
+func longrope(short, long int, attention string) string {
+	list := func(x int) string {
+		return fmt.Sprintf("[1%s]", strings.Repeat(fmt.Sprintf(", %d", x), 63))
+	}
+	return `{"rope_type": "longrope", "short_factor": ` + list(short) + `, "long_factor": ` +
+		list(long) + `, "attention_factor": ` + attention + `}`
 }
 
 // Ensure that a SigLIP tower's patches all are visual tokens, and that the rotation's settings are
