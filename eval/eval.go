@@ -51,6 +51,10 @@ type Benchmark struct {
 	// depend on several answers. Without it, "accuracy" is the mean of the points, in percent.
 	Metrics func(ctx context.Context, all []*Scored) (Metrics, error)
 
+	// Check returns an error for questions whose answers cannot be summarised together, before any
+	// of them is asked; nil: all can.
+	Check func(questions []*Question) error
+
 	// Optional means that questions may have no answer: Metrics sees them as not Answered.
 	Optional bool
 
@@ -303,6 +307,10 @@ func list(b *Benchmark, s Selection) ([]*Question, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: holds no question", b.Name)
 	}
+	if len(s.part(all)) == 0 {
+		return nil, fmt.Errorf("%s: part %d of %d of %d questions is empty", b.Name, s.Shard,
+			s.Parts, len(all))
+	}
 	return all, nil
 }
 
@@ -321,7 +329,13 @@ func scorable(b *Benchmark, s Selection) ([]*Question, error) {
 	if b.Score == nil {
 		return nil, fmt.Errorf("eval: benchmark %q has no Score", b.Name)
 	}
-	return list(b, s)
+	all, err := list(b, s)
+	if err == nil && b.Check != nil {
+		if err = b.Check(s.part(all)); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+	}
+	return all, err
 }
 
 // ScoreAll scores answers by the numbers of their questions. It returns an error for answers to

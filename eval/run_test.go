@@ -323,6 +323,31 @@ func TestSelection(t *testing.T) {
 	}
 }
 
+// Ensure that questions that cannot be summarised, and a part without any, are an error before the
+// first question is asked.
+func TestNothingToScore(t *testing.T) {
+	for name, c := range map[string]struct {
+		check func([]*Question) error
+		s     Selection
+		want  string
+	}{
+		"an empty part": {nil, Selection{Limit: 5, Shard: 4, Parts: 4},
+			"sums: part 4 of 4 of 5 questions is empty"},
+		"alone": {func(q []*Question) error { return fmt.Errorf("%d questions", len(q)) },
+			Selection{Limit: 5, Shard: 3, Parts: 3}, "sums: 1 questions"},
+	} {
+		b, a := sums(), &adder{}
+		b.Check = c.check
+		if _, _, err := Run(t.Context(), b, a, RunOptions{Selection: c.s}); err == nil ||
+			err.Error() != c.want || a.asked.Load() != 0 {
+			t.Errorf("%s: got %v after %d questions, want %s", name, err, a.asked.Load(), c.want)
+		}
+		if _, _, err := ScoreAll(t.Context(), b, c.s, nil); err == nil || err.Error() != c.want {
+			t.Errorf("%s: scoring: got %v, want %s", name, err, c.want)
+		}
+	}
+}
+
 // Ensure that several answerers are asked about one picture before the next, that each has its
 // records, and that a run that ends early returns the pictures about which all were asked.
 func TestRunAll(t *testing.T) {

@@ -64,6 +64,14 @@ func openMME(s *source) (*eval.Benchmark, error) {
 	if !s.paper() {
 		b.MaxTokens, b.Score, b.Metrics = 16, scoreMMELMMS, metricsMMELMMS
 	}
+	b.Check = func(questions []*eval.Question) error { // that each has its second
+		var all []*eval.Scored
+		for _, q := range questions {
+			all = append(all, &eval.Scored{Question: q})
+		}
+		_, err := b.Metrics(context.Background(), all)
+		return err
+	}
 	if file := s.question([]string{"MME"}, "llava_mme.jsonl"); file != "" {
 		return b, mmeLines(s, b, file)
 	}
