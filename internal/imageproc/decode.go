@@ -43,7 +43,7 @@ const (
 //	transformers 5 given a picture   {EXIF: false, Alpha: White}
 //	convert("RGB"), original LLaVA   {EXIF: false, Alpha: Drop}
 type DecodeOptions struct {
-	EXIF   bool // turn the picture upright by its EXIF orientation
+	EXIF   bool // turn the picture upright by the orientation in its EXIF block or XMP packet
 	Alpha  AlphaPolicy
 	Limits Limits
 }
@@ -94,9 +94,9 @@ var formats = map[string]format{
 }
 
 // Decode reads a picture. It detects the format from the content, never from the name; name appears
-// only in errors. Animated files give their first frame on its canvas. TIFF's own orientation tag
-// is always applied; EXIF's (JPEG, PNG, WebP) if o.EXIF is set. Cost: one decoded copy and at most
-// one rotated copy. The error is an [errs.PictureError].
+// only in errors. Animated files give their first frame on its canvas. A TIFF's orientation is
+// always applied; that in other files (JPEG, PNG, WebP) if o.EXIF is set. Cost: one decoded copy
+// and at most one rotated copy. The error is an [errs.PictureError].
 func Decode(data []byte, name string, o DecodeOptions) (p *Picture, err error) {
 	kind, w, h, err := head(data, name, o)
 	if err != nil {

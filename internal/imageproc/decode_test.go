@@ -144,7 +144,7 @@ func TestExifOrientation(t *testing.T) {
 		"II*\x00\xff\xff\xff\xff":                  1,
 		strings.Replace(little, "\x06", "\x09", 1): 1, // 9 is no orientation
 	} {
-		if got := exifOrientation([]byte(block)); got != want {
+		if got := orientationOf([]byte(block), nil); got != want {
 			t.Errorf("%q: got %d, want %d", block, got, want)
 		}
 	}

@@ -2,16 +2,31 @@ package imageproc
 
 import (
 	"bytes"
+	"regexp"
 )
 
-// exifOrientation returns the orientation of an EXIF block, with or without
-// the "Exif\0\0" header, or 1.
-func exifOrientation(block []byte) int {
-	d, ok := openDirectory(bytes.TrimPrefix(block, []byte("Exif\x00\x00")))
+// xmpOrientation is an orientation in an XMP packet, as an attribute or an element.
+var xmpOrientation = regexp.MustCompile(`tiff:Orientation(?:="|>)([0-9])`)
+
+// orientationOf returns the orientation of an EXIF block, with or without the "Exif\0\0" header, or
+// else of an XMP packet, or 1.
+func orientationOf(exif, xmp []byte) int {
+	d, ok := openDirectory(bytes.TrimPrefix(exif, []byte("Exif\x00\x00")))
 	if !ok {
-		return 1
+		d = new(tiffDirectory)
 	}
-	if v := d.first(tagOrientation, 1); v >= 1 && v <= 8 {
+	return d.orientation(xmp)
+}
+
+// orientation returns what the directory says, or an XMP packet if the directory has no such tag,
+// or 1. Source: Pillow 13.0, Image.getexif.
+func (d *tiffDirectory) orientation(xmp []byte) int {
+	m := xmpOrientation.FindSubmatch(xmp)
+	v := d.first(tagOrientation, 1)
+	if d.count(tagOrientation) == 0 && m != nil {
+		v = uint32(m[1][0] - '0')
+	}
+	if v >= 1 && v <= 8 {
 		return int(v)
 	}
 	return 1

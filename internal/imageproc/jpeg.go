@@ -16,11 +16,14 @@ type jpegHeader struct {
 	precision     int
 	components    int
 	adobe         []int // where Adobe markers say the colour transform of the components
-	exif          []byte
+	exif, xmp     []byte
 	scans         int64
 	large         []byte // ids of components with several blocks in an MCU
 	restarts      bool   // within a scan of one large component
 }
+
+// xmpHeader begins a segment with an XMP packet.
+const xmpHeader = "http://ns.adobe.com/xap/1.0/\x00"
 
 // parseJPEG walks the markers to the end of the picture. What describes it precedes its scans.
 func parseJPEG(data []byte) (jpegHeader, error) {
@@ -62,6 +65,8 @@ func parseJPEG(data []byte) (jpegHeader, error) {
 		case h.scans > 0:
 		case marker == 0xe1 && h.exif == nil && bytes.HasPrefix(body, []byte("Exif\x00\x00")):
 			h.exif = body
+		case marker == 0xe1 && bytes.HasPrefix(body, []byte(xmpHeader)):
+			h.xmp = body
 		case marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 &&
 			marker != 0xcc && h.sof == 0:
 			if err := h.frame(marker, body); err != nil {
@@ -160,7 +165,7 @@ func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	}
 	orientation = 1
 	if o.EXIF {
-		orientation = exifOrientation(head.exif)
+		orientation = orientationOf(head.exif, head.xmp)
 	}
 	b := img.Bounds()
 	if m, ok := img.(*image.CMYK); ok && inks {

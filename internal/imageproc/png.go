@@ -2,11 +2,15 @@ package imageproc
 
 import (
 	"bytes"
+	"compress/zlib"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"image/png"
+	"io"
+	"iter"
 )
 
 // pngSize reads IHDR, the first chunk, whose checksum must hold.
@@ -47,25 +51,86 @@ func decodePNG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	}
 	orientation = 1
 	if o.EXIF {
-		orientation = exifOrientation(pngChunk(data, "eXIf"))
+		exif := pngChunk(data, "eXIf")
+		if exif == nil {
+			exif = pngProfile(data)
+		}
+		orientation = orientationOf(exif, pngText(data, "XML:com.adobe.xmp"))
 	}
 	pix, err = toRGB(img, o.Alpha)
 	return pix, img.Bounds().Dx(), img.Bounds().Dy(), orientation, err
 }
 
+// pngChunks yields the type and the data of each chunk.
+func pngChunks(data []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for body := data[8:]; len(body) >= 12; {
+			n := uint64(binary.BigEndian.Uint32(body))
+			if n+12 > uint64(len(body)) || !yield(string(body[4:8]), body[8:8+n]) {
+				return
+			}
+			body = body[12+n:]
+		}
+	}
+}
+
 // pngChunk returns the data of the first chunk of the given type, or nil.
 func pngChunk(data []byte, kind string) []byte {
-	for body := data[8:]; len(body) >= 12; {
-		n := uint64(binary.BigEndian.Uint32(body))
-		if n+12 > uint64(len(body)) {
-			return nil
+	for k, body := range pngChunks(data) {
+		if k == kind {
+			return body
 		}
-		if string(body[4:8]) == kind {
-			return body[8 : 8+n]
-		}
-		body = body[12+n:]
 	}
 	return nil
+}
+
+// maxPNGText is the most bytes of a compressed text, as in Pillow.
+const maxPNGText = 1 << 20
+
+// pngText returns the last text with a keyword, or nil.
+func pngText(data []byte, keyword string) (text []byte) {
+	for kind, body := range pngChunks(data) {
+		key, rest, ok := bytes.Cut(body, []byte{0})
+		if !ok || string(key) != keyword {
+			continue
+		}
+		packed := kind == "zTXt"
+		switch {
+		case packed && len(rest) > 0:
+			rest = rest[1:] // the method, always deflate
+		case kind == "iTXt" && len(rest) > 1:
+			packed = rest[0] != 0
+			_, rest, _ = bytes.Cut(rest[2:], []byte{0}) // the language
+			_, rest, _ = bytes.Cut(rest, []byte{0})     // the keyword in it
+		case kind != "tEXt":
+			continue
+		}
+		if packed {
+			z, err := zlib.NewReader(bytes.NewReader(rest))
+			if err != nil {
+				continue
+			}
+			if rest, err = io.ReadAll(io.LimitReader(z, maxPNGText)); err != nil {
+				continue
+			}
+		}
+		text = rest
+	}
+	return text
+}
+
+// pngProfile returns the EXIF block that older writers keep as a text: a name and a length, a line
+// each, and hexadecimal digits.
+func pngProfile(data []byte) []byte {
+	lines := bytes.SplitN(pngText(data, "Raw profile type exif"), []byte("\n"), 4)
+	if len(lines) < 4 {
+		return nil
+	}
+	block, err := hex.DecodeString(string(bytes.Join(bytes.Fields(lines[3]), nil)))
+	if err != nil {
+		return nil
+	}
+	return block
 }
 
 // pngFrames returns the number of pictures of an animation.

@@ -37,6 +37,7 @@ const (
 	tagSampleFormat  = 339
 	tagJPEGTables    = 347
 	tagSubsampling   = 530
+	tagXMP           = 700
 )
 
 // Photometric interpretations.
@@ -90,8 +91,8 @@ func tiffPages(data []byte) (n int) {
 // maxEntries limits how many directory entries are read to count pages.
 const maxEntries = 1 << 18
 
-// decodeTIFF reads the first page and applies its orientation tag, which is part of the format, not
-// of EXIF.
+// decodeTIFF reads the first page and applies its orientation, which is part of the format, not of
+// EXIF.
 func decodeTIFF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int, err error) {
 	d, _ := openDirectory(data)
 	p, err := newPage(d)
@@ -99,7 +100,7 @@ func decodeTIFF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 		return nil, 0, 0, 0, err
 	}
 	pix, err = p.decode(o.Alpha)
-	return pix, p.w, p.h, int(d.first(tagOrientation, 1)), err
+	return pix, p.w, p.h, d.orientation(d.bytes(tagXMP)), err
 }
 
 // page is the content of a page's directory.

@@ -20,7 +20,7 @@ type webpFile struct {
 	lossless         bool
 	hasAlpha         bool
 	animated         bool
-	exif             []byte
+	exif, xmp        []byte
 }
 
 // webpChunks calls f with each chunk until it returns false. An incomplete chunk is an error.
@@ -66,6 +66,8 @@ func parseWebP(data []byte) (*webpFile, error) {
 			f.canvasW, f.canvasH = uint24(body[4:])+1, uint24(body[7:])+1
 		case "EXIF":
 			f.exif = body
+		case "XMP ":
+			f.xmp = body
 		case "ANMF":
 			if f.data != nil {
 				return true, nil // a later frame
@@ -82,7 +84,7 @@ func parseWebP(data []byte) (*webpFile, error) {
 		}
 		return true, nil
 	})
-	// EXIF is last and may be cut off without harm.
+	// EXIF and XMP are last and may be cut off without harm.
 	if err != nil && f.data == nil {
 		return nil, err
 	}
@@ -197,7 +199,7 @@ func decodeWebP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	}
 	orientation = 1
 	if o.EXIF {
-		orientation = exifOrientation(f.exif)
+		orientation = orientationOf(f.exif, f.xmp)
 	}
 	if f.w == f.canvasW && f.h == f.canvasH {
 		return pix, f.w, f.h, orientation, nil
