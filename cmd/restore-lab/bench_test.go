@@ -230,6 +230,7 @@ func TestShapesParse(t *testing.T) {
 		"qwen2-vl-2b": 448, "qwen2-vl-7b": 448, "llava-onevision-0.5b": 1152, "llava-onevision-7b": 1152,
 		"qwen3-vl-2b": 512, "qwen3-vl-4b": 512, "qwen3-vl-8b": 512,
 		"internvl3-1b": 1344, "internvl3-2b": 1344, "internvl3-8b": 1344,
+		"smolvlm-256m": 2048, "smolvlm-500m": 2048, "smolvlm2-2.2b": 1536,
 	} {
 		s, err := loadShape(name)
 		if err != nil {
@@ -243,7 +244,7 @@ func TestShapesParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := restore.Shapes(); len(all) != 15 {
+	if all := restore.Shapes(); len(all) != 18 {
 		t.Errorf("got %v, want those above", all)
 	}
 }

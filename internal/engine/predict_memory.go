@@ -100,6 +100,9 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 		return nil, err
 	}
 	q.prompt = s.Text + q.kept
+	if v := pic.Shape().Views; v != nil && q.kept < q.tokens {
+		q.prompt += len(v.Texts) // they stay
+	}
 	return q, nil
 }
 

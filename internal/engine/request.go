@@ -224,7 +224,7 @@ func (i *ImageReport) Read() float64 {
 func (r *Report) add(p *picture) {
 	i := ImageReport{
 		Video: p.shape.Video, Width: p.width, Height: p.height,
-		Tokens: p.shape.Unpruned().N, Encoded: p.shape.N,
+		Tokens: p.shape.Unpruned().N - len(p.texts()), Encoded: p.shape.N - len(p.texts()),
 		Kept:    p.shape.N,
 		Options: p.plan.Resolved, Reduction: p.reduced(), Grids: p.grids(), Cache: p.from,
 	}

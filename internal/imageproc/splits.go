@@ -97,6 +97,14 @@ func (s *Splits) canvas(w, h int) (ow, oh int) {
 	return up(int(float64(oh) * ratio)), oh
 }
 
+// Split returns the rows and columns of the tiles of a picture of w by h, 0 and 0 if it has none.
+func (s *Splits) Split(w, h int) [2]int {
+	if w, h = s.canvas(s.fit(w, h)); !s.split || max(w, h) <= s.Side {
+		return [2]int{}
+	}
+	return [2]int{h / s.Side, w / s.Side}
+}
+
 // Process returns [pictures, tiles + 1, 3, Side, Side], where tiles is the largest number of tiles
 // of a picture; the others are padded with views of zeros. The whole picture comes after its tiles.
 func (s *Splits) Process(pics []*Picture) (*Pixels, error) {
@@ -105,10 +113,7 @@ func (s *Splits) Process(pics []*Picture) (*Pixels, error) {
 	}
 	px, most := &Pixels{}, 1
 	for _, p := range pics {
-		split := [2]int{}
-		if w, h := s.canvas(s.fit(p.Width, p.Height)); s.split && max(w, h) > s.Side {
-			split = [2]int{h / s.Side, w / s.Side}
-		}
+		split := s.Split(p.Width, p.Height)
 		px.Splits = append(px.Splits, split)
 		whole := Frame{W: float64(p.Width), H: float64(p.Height)}
 		px.Frames, px.Canvases = append(px.Frames, whole), append(px.Canvases, whole)
