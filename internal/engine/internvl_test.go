@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -186,4 +187,30 @@ func TestInternVLConversation(t *testing.T) {
 		{Base: "visionzip", NVis: 6, Compat: "released"},
 		{Base: "holov", NVis: 9, Restore: true, TwoStages: true},
 	})
+}
+
+// Ensure that the files of llama.cpp's converter give the same stages and tokens, with a decoder of
+// Qwen2 and of Qwen3, and answer dialogues with pictures; the decoder's file alone those of text.
+func TestInternVLGGUF(t *testing.T) {
+	for _, name := range []string{"internvl-tiny", "internvl-qwen3-tiny"} {
+		dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+		e := open(t, dir, 2)
+		for _, prompt := range internVLPrompts[name] {
+			p := openAsked(t, name, prompt)
+			t.Run(name+"/"+prompt, func(t *testing.T) {
+				checkPrompt(t, e, reference(t, name, prompt))
+				got, err := e.Ask(context.Background(), engine.Request{
+					Messages: p.dialogue(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
+				})
+				must(t, err)
+				if !slices.Equal(got.Tokens, p.Tokens) {
+					t.Errorf("got %v, want %v", got.Tokens, p.Tokens)
+				}
+			})
+		}
+		must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
+		if alone := open(t, dir, 2); name == "internvl-tiny" {
+			checkPrompt(t, alone, reference(t, name, "text"))
+		}
+	}
 }

@@ -243,7 +243,7 @@ func familyOf(f, p *file, families checkpoint.Families) (*checkpoint.Family, err
 			continue
 		}
 		types = append(types, g.Projector)
-		if g.Decoder != f.architecture() {
+		if !g.Decodes(f.architecture()) {
 			continue
 		}
 		if p == nil || got == g.Projector && (g.Is == nil || g.Is(p)) {

@@ -126,8 +126,11 @@ func laterPart(name string) bool {
 func (f *file) checkArchitecture(families checkpoint.Families) error {
 	var known []string
 	for _, family := range families {
-		if family.GGUF != nil {
-			known = append(known, family.GGUF.Decoder)
+		if g := family.GGUF; g != nil {
+			known = append(known, g.Decoder)
+			if g.Also != "" {
+				known = append(known, g.Also)
+			}
 		}
 	}
 	known = append(known, archClip)

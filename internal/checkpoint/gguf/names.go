@@ -31,15 +31,16 @@ var blockPattern = regexp.MustCompile(`^((?:v\.)?blk)\.(0|[1-9]\d{0,3})\.`)
 // rename returns the Hugging Face name of a tensor by a table, which has it whole, or without
 // ".weight" or ".bias".
 func rename(name string, table [][2]string) (string, bool) {
-	for _, r := range table {
-		if r[0] == name {
-			return r[1], true
-		}
-	}
 	number := ""
 	if m := blockPattern.FindStringSubmatch(name); m != nil {
 		number = m[2]
 		name = m[1] + ".N." + name[len(m[0]):]
+	}
+	numbered := func(to string) string { return strings.Replace(to, ".N.", "."+number+".", 1) }
+	for _, r := range table {
+		if r[0] == name {
+			return numbered(r[1]), true
+		}
 	}
 	dot := strings.LastIndex(name, ".")
 	if dot < 0 || name[dot:] != ".weight" && name[dot:] != ".bias" {
@@ -47,7 +48,7 @@ func rename(name string, table [][2]string) (string, bool) {
 	}
 	for _, r := range table {
 		if r[0] == name[:dot] {
-			return strings.Replace(r[1], ".N.", "."+number+".", 1) + name[dot:], true
+			return numbered(r[1]) + name[dot:], true
 		}
 	}
 	return "", false

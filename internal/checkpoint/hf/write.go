@@ -232,6 +232,10 @@ func (w *writer) writeTokenizer() error {
 	if p.Template.Data != nil {
 		settings["chat_template"], _ = json.Marshal(string(p.Template.Data))
 	}
+	if named := "extra_special_tokens"; w.export != nil && w.export.Named != nil &&
+		settings[named] == nil {
+		settings[named], _ = json.Marshal(w.export.Named)
+	}
 	class := `"PreTrainedTokenizerFast"`
 	name, data := "tokenizer.json", p.Tokenizer.Data
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {

@@ -134,3 +134,33 @@ func TestWrite(t *testing.T) {
 		t.Error("written outside the folder")
 	}
 }
+
+// Ensure that tokens that a processor finds by name are written, unless the settings have some.
+func TestWriteNamed(t *testing.T) {
+	s, err := open(filepath.Join("..", "..", "engine", "testdata", "internvl-llama-tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f := family("InternVLForConditionalGeneration")
+	for settings, want := range map[string]string{
+		`{}`: f.Export.Named["start_image_token"],
+		`{"extra_special_tokens": {"start_image_token": "<i>"}}`: "<i>",
+	} {
+		s.Docs.Settings = checkpoint.Part{Data: []byte(settings), From: "x"}
+		dir := t.TempDir()
+		if err := Write(dir, s, f, tensor.F32, going); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Named map[string]string `json:"extra_special_tokens"`
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "tokenizer_config.json"))
+		if err == nil {
+			err = json.Unmarshal(data, &got)
+		}
+		if err != nil || want == "" || got.Named["start_image_token"] != want {
+			t.Errorf("%s: got %v, %v, want %q", settings, got, err, want)
+		}
+	}
+}

@@ -25,7 +25,7 @@ const (
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "internvl", Architectures: []string{architecture}, Forms: forms, Bias: qwen2.Biased,
-		Export: export,
+		GGUF: gguf, Export: export,
 	},
 	Others: map[string]string{
 		"InternVLChatModel": "the same model in transformers' form, whose repositories end with " +
@@ -65,6 +65,10 @@ var (
 var export = &checkpoint.Export{
 	Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
 	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
+	Named: map[string]string{
+		"start_image_token": before, "end_image_token": after, "context_image_token": place,
+		"video_token": "<video>",
+	},
 	Processor: func(config map[string]json.RawMessage) (any, error) {
 		text, err := json.Marshal(config)
 		if err != nil {

@@ -23,6 +23,13 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
+// Tokens that stand for a picture in a prompt, and before and after it.
+const (
+	place  = "<IMG_CONTEXT>"
+	before = "<img>"
+	after  = "</img>"
+)
+
 // wholeAndTiles is the number of views of a square picture of three by three tiles, the case for
 // which Sizes are reported.
 const wholeAndTiles = 10
@@ -114,7 +121,7 @@ func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 func (m *Model) VideoToken() int32 { return -1 }
 
 // Frame implements model.Framed: the processor writes these tokens, not the chat template.
-func (m *Model) Frame() (before, after string) { return "<img>", "</img>" }
+func (m *Model) Frame() (first, last string) { return before, after }
 
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }
