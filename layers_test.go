@@ -85,7 +85,7 @@ internal/table: internal/wrap
 internal/compare: . eval eval/bench internal/methods reduce internal/table internal/stats
 internal/chart: internal/wrap
 internal/paper: . internal/files internal/stats eval eval/bench internal/seam internal/engine internal/lab
-    internal/methods internal/nn internal/imageproc internal/scene internal/table internal/chart
+    internal/methods internal/nn internal/imageproc internal/table internal/chart
 internal/dataset: internal/files
 eval: . internal/api internal/files internal/web
 eval/bench: eval internal/dataset internal/pytext internal/files internal/scene internal/web

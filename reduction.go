@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -56,23 +57,30 @@ func (r *Reduction) checked() (methods.Options, error) {
 
 // Over adds the parameters of defaults to those of r, which are demands. Earlier defaults override
 // later ones. A default is dropped if it would be refused as useless, or excludes what is there.
-// AtMost is r's. A nil reduction has no parameters.
+// AtMost is r's, and Defaults names what the Defaults of its source named. A nil reduction has no
+// parameters.
 func (r *Reduction) Over(defaults ...*Reduction) (*Reduction, error) {
-	demands, err := r.given()
-	if err != nil {
-		return nil, err
-	}
-	var others []methods.Given
-	for _, d := range defaults {
-		g, err := d.given()
+	var given []methods.Given
+	all := append([]*Reduction{r}, defaults...)
+	for _, x := range all {
+		g, err := x.given()
 		if err != nil {
 			return nil, err
 		}
-		others = append(others, g)
+		given = append(given, g)
 	}
-	return &Reduction{
-		Options: methods.Merge(demands, others...), AtMost: r != nil && r.AtMost,
-	}, nil
+	out := &Reduction{
+		Options: methods.Merge(given[0], given[1:]...), AtMost: r != nil && r.AtMost,
+	}
+	for _, name := range slices.Sorted(maps.Keys(out.Options)) {
+		from := slices.IndexFunc(given, func(g methods.Given) bool {
+			return reflect.DeepEqual(g[name], out.Options[name])
+		})
+		if x := all[from]; slices.Contains(x.Defaults, name) {
+			out.Defaults = append(out.Defaults, name)
+		}
+	}
+	return out, nil
 }
 
 // given returns all parameters by name.

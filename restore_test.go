@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -544,6 +545,46 @@ func TestReductionJSON(t *testing.T) {
 	var none *restore.Reduction
 	if r, err := none.Over(r); err != nil || r.Options["base"] != "grid" {
 		t.Errorf("a default of no reduction: got %+v, %v", r, err)
+	}
+}
+
+// Ensure that parameters which a model may leave without effect stay such when others are added, as
+// long as their source says so.
+func TestReductionOver(t *testing.T) {
+	soft := func(name string, v any) *restore.Reduction {
+		return &restore.Reduction{Options: map[string]any{name: v}, Defaults: []string{name}}
+	}
+	for _, c := range []struct {
+		demands *restore.Reduction
+		want    []string
+	}{
+		{&restore.Reduction{Base: "holov", NVis: 9}, []string{"newlines"}},
+		{&restore.Reduction{Base: "holov", NVis: 9, Defaults: []string{"newlines"}},
+			[]string{"newlines"}},
+		{&restore.Reduction{Base: "holov", NVis: 9, Options: map[string]any{"newlines": "keep"}}, nil},
+		{soft("newlines", "keep"), []string{"newlines"}},
+		{nil, []string{"newlines"}},
+	} {
+		got, err := c.demands.Over(soft("newlines", "drop"),
+			&restore.Reduction{Options: map[string]any{"newlines": "keep", "base": "divprune"}})
+		if err != nil || !slices.Equal(got.Defaults, c.want) {
+			t.Errorf("%+v: got %+v, %v, want Defaults %v", c.demands, got, err, c.want)
+		}
+	}
+	r, err := (&restore.Reduction{Base: "holov", NVis: 8}).Over(soft("newlines", "keep"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := restore.Open(t.Context(), "", nil) // without newlines
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, defaults := range [][]string{r.Defaults, nil} {
+		r.Defaults = defaults
+		if err := m.CheckReduction(r); (err == nil) != (defaults != nil) {
+			t.Errorf("Defaults %v: got %v", defaults, err)
+		}
 	}
 }
 

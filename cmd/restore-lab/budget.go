@@ -18,7 +18,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
-	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // budgetOptions are the flags of `restore-lab budget`.
@@ -129,7 +128,8 @@ func gains(
 // pictures returns the pictures and a description.
 func (o *budgetOptions) pictures(a *cli.App) (all []eval.Image, source string, err error) {
 	if o.images == "" {
-		b := benchmarks.DrawnScenes(scene.Plain, calibrationSeed, cmp.Or(o.n, drawnForBudgets))
+		b := benchmarks.DrawnScenes(benchmarks.SceneWorlds[0], calibrationSeed,
+			cmp.Or(o.n, drawnForBudgets))
 		groups, err := eval.ByPictures(b)
 		for _, about := range groups {
 			all = append(all, about[0].Images...)

@@ -113,7 +113,7 @@ func (o *evalOptions) addAsked(fs *pflag.FlagSet) {
 // benchmark returns the scenes' questions, and the number of pictures.
 func (o *evalOptions) benchmark() (*eval.Benchmark, int, error) {
 	if o.data == "" {
-		return benchmarks.DrawnScenes(o.world.World, o.first, o.n), o.n, nil
+		return benchmarks.DrawnScenes(string(o.world.World), o.first, o.n), o.n, nil
 	}
 	if err := cli.NoUse(o.reduction.Flags, true, "has no use with --data, got %v",
 		"world", "first-seed"); err != nil {

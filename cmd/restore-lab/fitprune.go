@@ -69,7 +69,7 @@ questions are about drawn scenes, none of them in the benchmark of 'restore-lab 
 func (o *fitOptions) benchmark() (b *eval.Benchmark, source string, err error) {
 	switch {
 	case o.data == "":
-		return benchmarks.DrawnScenes(scene.Plain, calibrationSeed, o.n),
+		return benchmarks.DrawnScenes(benchmarks.SceneWorlds[0], calibrationSeed, o.n),
 			fmt.Sprintf("drawn scenes from seed %d on", calibrationSeed), nil
 	case strings.HasSuffix(o.data, ".jsonl"):
 		b, err = benchmarks.SceneLines(o.data, o.n)

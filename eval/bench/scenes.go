@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/scene"
 )
@@ -22,13 +23,26 @@ var SceneTasks = []string{
 	scene.Exist, scene.Attribute, scene.Where, scene.Relation, scene.Count, scene.Text,
 }
 
-// DrawnScenes returns the questions about n pictures of package scene, of consecutive seeds.
-// Evaluations begin at scene.EvalSeed.
-func DrawnScenes(world scene.World, first int64, n int) *eval.Benchmark {
+// SceneSeed is the seed of the first drawn picture in the repository's own evaluations.
+const SceneSeed = scene.EvalSeed
+
+// SceneWorlds are the kinds of drawn pictures, "plain" first; docs/methods.md says how they differ.
+var SceneWorlds = sceneWorlds()
+
+func sceneWorlds() (names []string) {
+	for _, w := range scene.Worlds() {
+		names = append(names, string(w))
+	}
+	return names
+}
+
+// DrawnScenes returns the questions about n drawn pictures of one of [SceneWorlds], whose seeds are
+// first and those that follow. Reading the questions of another world is an error.
+func DrawnScenes(world string, first int64, n int) *eval.Benchmark {
 	drawn := &drawings{files: map[int64][]byte{}}
-	return scenes("drawn", func(yield func(scenePicture) bool) {
+	b := scenes("drawn", func(yield func(scenePicture) bool) {
 		for seed := first; seed < first+int64(n); seed++ {
-			s := scene.NewIn(world, seed)
+			s := scene.NewIn(scene.World(world), seed)
 			p := scenePicture{Image: drawn.image(seed, s), questions: s.Questions()}
 			p.questions = slices.DeleteFunc(p.questions, func(q scene.Question) bool {
 				return q.Task == scene.Describe
@@ -38,6 +52,15 @@ func DrawnScenes(world scene.World, first int64, n int) *eval.Benchmark {
 			}
 		}
 	})
+	if !slices.Contains(SceneWorlds, world) {
+		b.Questions = func() iter.Seq2[*eval.Question, error] {
+			return func(yield func(*eval.Question, error) bool) {
+				yield(nil, &errs.OptionError{Name: "world", Got: strconv.Quote(world),
+					Want: strings.Join(SceneWorlds, ", "), Fault: errs.Invalid})
+			}
+		}
+	}
+	return b
 }
 
 // drawings keeps the files of drawn pictures, up to drawingsMost: several answerers and runs ask

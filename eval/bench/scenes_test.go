@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"image"
 	"image/png"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/scene"
 )
@@ -85,7 +87,7 @@ func TestSceneFolder(t *testing.T) {
 
 // Ensure that drawn scenes have no descriptions, and that answers count only whole.
 func TestDrawnScenes(t *testing.T) {
-	b := DrawnScenes(scene.Plain, scene.EvalSeed, 12)
+	b := DrawnScenes(SceneWorlds[0], scene.EvalSeed, 12)
 	groups, err := eval.ByPictures(b)
 	if err != nil || len(groups) != 12 || !b.Whole {
 		t.Fatalf("%v: %d pictures, want 12", err, len(groups))
@@ -102,6 +104,15 @@ func TestDrawnScenes(t *testing.T) {
 				t.Errorf("%+v: a longer answer: %+v", q, s)
 			}
 		}
+	}
+}
+
+// Ensure that another world is no plain one.
+func TestDrawnScenesWorld(t *testing.T) {
+	var option *errs.OptionError
+	if _, err := eval.ByPictures(DrawnScenes("moon", SceneSeed, 2)); !errors.As(err, &option) ||
+		option.Name != "world" {
+		t.Errorf("got %v, want an OptionError", err)
 	}
 }
 

@@ -154,7 +154,8 @@ func (c *Call) merged(p *Picture, defaults *restore.Reduction) (*restore.Reducti
 	if err == nil {
 		r.AtMost = budget(own) == "" && budget(fine) == "" && budget(outer) == ""
 		for _, name := range slices.Sorted(maps.Keys(r.Options)) {
-			if own.Options[name] == nil && fine.Options[name] == nil && outer.Options[name] == nil {
+			if own.Options[name] == nil && fine.Options[name] == nil &&
+				outer.Options[name] == nil && !slices.Contains(r.Defaults, name) {
 				r.Defaults = append(r.Defaults, name)
 			}
 		}

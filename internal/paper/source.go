@@ -7,7 +7,6 @@ import (
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/files"
-	"github.com/restore-vlm/restore/internal/scene"
 )
 
 // Source is the data of the measurements: drawn scenes, or the benchmarks in a folder.
@@ -35,7 +34,9 @@ func Folder(path string, o bench.Options, limit int) *Source {
 }
 
 // drawnScenes is a benchmark of n drawn scenes.
-func drawnScenes(n int) *eval.Benchmark { return bench.DrawnScenes(scene.Plain, scene.EvalSeed, n) }
+func drawnScenes(n int) *eval.Benchmark {
+	return bench.DrawnScenes(bench.SceneWorlds[0], bench.SceneSeed, n)
+}
 
 // Drawn is n drawn scenes with their questions.
 func Drawn(n int) *Source {
