@@ -366,7 +366,7 @@ func TestHooksAreForMeasurements(t *testing.T) {
 // names an architecture. Methods keep the names that their authors gave them, and llama.cpp's files
 // name the tokenizers of models.
 func TestNoArchitectureNamed(t *testing.T) {
-	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral`)
+	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral|internv`)
 	for _, pattern := range []string{"internal/kernel/*", "internal/methods/*", "internal/engine/*",
 		"internal/imageproc/*", "internal/checkpoint/*", "internal/checkpoint/folder/*",
 		"internal/checkpoint/gguf/*", "internal/checkpoint/hf/*", "internal/checkpoint/int4/*",

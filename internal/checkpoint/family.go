@@ -25,7 +25,7 @@ type Export struct {
 	Vocabulary []string
 	// Unread returns weights that the model does not use and that other formats leave out.
 	Unread func(b Bundle) map[string]*Weight
-	// Named are tokens that the processor finds by these names, in tokenizer_config.json; nil: none.
+	// Named are tokens that the processor finds by these names in tokenizer_config.json.
 	Named map[string]string
 	// Processor returns processor_config.json for a config.json.
 	Processor func(config map[string]json.RawMessage) (any, error)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -211,6 +212,36 @@ func TestInternVLGGUF(t *testing.T) {
 		must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
 		if alone := open(t, dir, 2); name == "internvl-tiny" {
 			checkPrompt(t, alone, reference(t, name, "text"))
+		}
+	}
+}
+
+// Ensure that the names of the weights that other releases of transformers write (4.52.3, 5.5, and
+// state_dict) give the same answer.
+func TestInternVLForms(t *testing.T) {
+	const name = "internvl-tiny"
+	p := openAsked(t, name, "small")
+	weights := golden.Read(t, filepath.Join("testdata", name, "model.safetensors"))
+	for _, names := range []*strings.Replacer{
+		strings.NewReplacer("language_model.model.", "model.language_model.",
+			"language_model.lm_head.", "lm_head.", "vision_tower.", "model.vision_tower.",
+			"multi_modal_projector.", "model.multi_modal_projector."),
+		strings.NewReplacer("language_model.model.", "model.language_model.model.",
+			"vision_tower.", "model.vision_tower.",
+			"multi_modal_projector.", "model.multi_modal_projector."),
+	} {
+		renamed := map[string]*tensor.Tensor{}
+		for name, w := range weights {
+			renamed[names.Replace(name)] = w
+		}
+		dir := copyDir(t, filepath.Join("testdata", name))
+		write(t, dir, renamed, nil)
+		got, err := open(t, dir, 2).Ask(context.Background(), engine.Request{
+			Messages: p.dialogue(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
+		})
+		must(t, err)
+		if !slices.Equal(got.Tokens, p.Tokens) {
+			t.Errorf("got %v, want %v", got.Tokens, p.Tokens)
 		}
 	}
 }

@@ -84,20 +84,19 @@ var export = &checkpoint.Export{
 	},
 }
 
-// form is defined by the prefixes of the decoder, its head ("" if it has none), and of all else.
+// form is defined by the prefixes of the decoder, its head, and all else.
 func form(name, by, text, head, rest string) checkpoint.Form {
 	rules := append(checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
 		checkpoint.Renamed(rest, "", tower, "multi_modal_projector.")...)
-	if head != "" {
-		rules = append(rules, [2]string{head, decoder + "lm_head."})
-	}
+	rules = append(rules, [2]string{head, decoder + "lm_head."})
 	return checkpoint.Form{Name: name, By: by, Rules: rules}
 }
 
-// forms are the forms of the weights' names. save_pretrained of a base class writes the last.
+// forms are the forms of the weights' names.
 var forms = []checkpoint.Form{
 	form("hub", checkpoint.Loaded, "language_model.model.", "language_model.lm_head.", ""),
-	form("module", "transformers with save_original_format=False, and state_dict()",
-		"model.language_model.", "lm_head.", "model."),
-	form("base", "a base class of transformers", "language_model.", "", ""),
+	form("module", "transformers 4.52.1 to 4.52.3 and 5 with save_original_format=False, and "+
+		"state_dict()", "model.language_model.", "lm_head.", "model."),
+	form("mixed-5.5", "transformers 5.4 and 5.5", "model.language_model.model.",
+		"language_model.lm_head.", "model."),
 }
