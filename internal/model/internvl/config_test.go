@@ -144,3 +144,23 @@ func TestPictures(t *testing.T) {
 		t.Errorf("%v, %v, want two pictures", pics, err)
 	}
 }
+
+// FuzzConfig ensures that no config makes the parser panic, and that the views of every accepted
+// one can be laid out.
+func FuzzConfig(f *testing.F) {
+	f.Add(shape1b, uint8(3), uint8(4))
+	f.Add([]byte(`{"vision_config": {"image_size": 8, "patch_size": 4}, "downsample_ratio": 1,`+
+		`"text_config": {"model_type": "llama"}}`), uint8(1), uint8(2))
+	f.Fuzz(func(t *testing.T, data []byte, rows, cols uint8) {
+		c, err := ParseConfig(data)
+		if err != nil || c.Vision.Grid() > 64 || rows == 0 || cols == 0 || rows > 4 || cols > 4 {
+			return
+		}
+		v := layout(int(rows), int(cols), c.side())
+		order := cells(c.Vision.Grid(), c.Vision.Grid(), c.Merge)
+		if len(v.Source) != len(v.All) || len(v.Source) != v.Count*c.tokens() ||
+			len(order) != c.cell()*(1+c.tokens()) || c.side() < 1 {
+			t.Fatalf("%+v: %d and %d cells, %d rows", c, len(v.Source), len(v.All), len(order))
+		}
+	})
+}

@@ -56,7 +56,6 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	b := model.NewBinder(ck)
 	c.tie(b.Has(decoder + "lm_head.weight"))
 	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision)}
-	m.order = cells(c.Vision.Grid(), c.Vision.Grid(), c.Merge)
 	p, width, hidden := b.In("multi_modal_projector."), m.cfg.width(), c.Text.Hidden
 	m.norm = p.LayerNorm("layer_norm", "vision hidden * cell", width, 1e-5)
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * cell", hidden, width, true)
@@ -68,6 +67,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	if err := c.Text.Check(); err != nil {
 		return nil, err
 	}
+	m.order = cells(c.Vision.Grid(), c.Vision.Grid(), c.Merge)
 	m.describe(b)
 	return m, nil
 }
