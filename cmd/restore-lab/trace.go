@@ -32,7 +32,7 @@ func newTrace(a *cli.App) *cobra.Command {
 		Short: "Run one forward pass and write all intermediate tensors",
 		Long: `Run one forward pass and write all intermediate tensors as safetensors, to compare with another implementation.
 
-The input is a file with input_ids and pixel_values (image_sizes, image_grid_thw if the model has them; of a video pixel_values_videos and video_grid_thw, alone or too; without pixel_values only
+The input is a file with input_ids and pixel_values (image_sizes, canvas_sizes, image_grid_thw if the model has them; of a video pixel_values_videos and video_grid_thw, alone or too; without pixel_values only
 text), or --image and -p. In input_ids a picture is the token
 that the vocabulary calls <image> or <|image_pad|>. Other tensors in the file are ignored, so a trace can be an input.
 With --in the model's folder needs only config.json and weights. Decoding is greedy and does not stop at the end token.
