@@ -199,6 +199,27 @@ func TestFLOPsOfTiles(t *testing.T) {
 	}
 }
 
+// Ensure that a model whose features are the encoder's embedding, before any block, is counted.
+func TestFLOPsOfEmbedding(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/internvl-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(path)
+	if err == nil {
+		data = []byte(strings.Replace(string(data), `"vision_feature_layer": -1`,
+			`"vision_feature_layer": -5`, 1))
+		err = os.WriteFile(path, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := commandLine("flops", "-m", dir, "--base", "random", "--n-vis", "9"); r.Code != 0 {
+		t.Errorf("exit code %d: %s", r.Code, r.Err)
+	}
+}
+
 // spoken returns a copy of a tiny Qwen2.5-VL with the tokenizer of a tiny Qwen3-VL.
 func spoken(t *testing.T, model, tokenizer string) string {
 	t.Helper()

@@ -77,9 +77,12 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 			f.Engine += views * block(&s.Vision, b, n, n, n, m)
 		}
 	}
+	features := enter[0]
+	if s.Vision.Run > 0 { // not the embedding
+		features = leave[s.Vision.Run-1]
+	}
 	for i, w := range s.Projector[1:] {
-		f.Engine += float64(max(1, s.Projectors)*leave[s.Vision.Run-1]) *
-			float64(s.Projector[i]) * float64(w)
+		f.Engine += float64(max(1, s.Projectors)*features) * float64(s.Projector[i]) * float64(w)
 	}
 	enter, leave = r.LayerRows(s.Text.Blocks)
 	for l := range enter {
