@@ -642,6 +642,9 @@ func (in *interp) binary(op string, x, y value, line int) value {
 		}
 		return math.Copysign(rest, yf)
 	}
+	if xf < 0 && yf != math.Trunc(yf) {
+		in.failf(line, "**: a complex number")
+	}
 	return math.Pow(xf, yf)
 }
 

@@ -1,12 +1,14 @@
 package jinja
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/restore-vlm/restore/internal/pytext"
 )
@@ -170,7 +172,7 @@ func init() {
 			base := p.int("base", 10)
 			p.done()
 			in.wantDefined(x, p.a.line)
-			return toInt(x, unset, base)
+			return in.toInt(x, unset, base, p.a.line)
 		},
 		"float": func(in *interp, x value, p *params) value {
 			unset := p.value("default", 0.0)
@@ -180,6 +182,12 @@ func init() {
 		},
 		"abs": func(in *interp, x value, p *params) value {
 			p.done()
+			switch v := x.(type) {
+			case float64:
+				return math.Abs(v)
+			case bool:
+				return in.unary("+", v, p.a.line)
+			}
 			if in.less(x, int64(0), p.a.line) {
 				return in.unary("-", x, p.a.line)
 			}
@@ -241,8 +249,7 @@ func toFloat(x, unset value) value {
 		}
 		return f
 	case Text:
-		s := strings.ReplaceAll(strings.TrimFunc(v.s, pytext.IsSpace), "_", "")
-		if f, ok := parseFloat(s); ok {
+		if f, ok := parseFloat(v.s); ok {
 			return f
 		}
 	}
@@ -251,8 +258,36 @@ func toFloat(x, unset value) value {
 
 // parseFloat is Python's float of a string, which has no hexadecimal.
 func parseFloat(s string) (f float64, ok bool) {
+	s, ok = numeral(s, "0123456789")
 	f, err := strconv.ParseFloat(s, 64)
-	return f, err == nil && !strings.ContainsAny(s, "xX")
+	if errors.Is(err, strconv.ErrRange) { // an infinity
+		err = nil
+	}
+	return f, ok && err == nil && !strings.ContainsAny(s, "xXpP")
+}
+
+// numeral returns the text of a number without the white space around it and the underscores in it,
+// its digits as ASCII. ok is false where Python allows no underscore: each is between two digits.
+func numeral(s, digits string) (out string, ok bool) {
+	s = strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII && pytext.IsDigit(r) {
+			zero := r
+			for zero > r-9 && pytext.IsDigit(zero-1) { // digits stand ten by ten
+				zero--
+			}
+			return '0' + (r-zero)%10
+		}
+		return r
+	}, strings.ToLower(strings.TrimFunc(s, pytext.IsSpace)))
+	isDigit := func(i int) bool {
+		return i >= 0 && i < len(s) && strings.IndexByte(digits, s[i]) >= 0
+	}
+	for i := range len(s) {
+		if s[i] == '_' && (!isDigit(i-1) || !isDigit(i+1)) {
+			return s, false
+		}
+	}
+	return strings.ReplaceAll(s, "_", ""), true
 }
 
 // wantDefined fails if x is undefined.
@@ -434,31 +469,61 @@ func dictsortFilter(in *interp, x value, p *params) value {
 	}))
 }
 
-func toInt(x, unset value, base int) value {
+func (in *interp) toInt(x, unset value, base, line int) value {
+	over := func() { in.failf(line, "int: integer overflow") }
 	switch v := x.(type) {
 	case bool, int64:
 		i, _, _, _ := toNumber(v)
 		return i
 	case float64:
-		if math.Abs(v) < 1<<63 {
+		switch {
+		case math.Abs(v) < 1<<63:
 			return int64(v)
+		case !math.IsNaN(v):
+			over()
 		}
 	case Text:
-		s := strings.ReplaceAll(strings.TrimFunc(v.s, pytext.IsSpace), "_", "")
-		if base >= 2 && base <= 36 {
-			digits := s
-			if prefix, ok := map[int]string{16: "0x", 8: "0o", 2: "0b"}[base]; ok {
-				digits = strings.TrimPrefix(strings.ToLower(s), prefix)
-			}
-			if i, err := strconv.ParseInt(digits, base, 64); err == nil {
+		// an underscore may also follow the base
+		if s, ok := numeral(v.s, "0123456789abcdefghijklmnopqrstuvwxyz"); ok {
+			i, err := parseInt(s, base)
+			if err == nil {
 				return i
 			}
+			if errors.Is(err, strconv.ErrRange) {
+				over()
+			}
 		}
-		if f, ok := parseFloat(s); ok && math.Abs(f) < 1<<63 {
+		if f, ok := parseFloat(v.s); ok && math.Abs(f) < 1<<63 {
 			return int64(f)
+		} else if ok && !math.IsNaN(f) && !math.IsInf(f, 0) {
+			over()
 		}
 	}
 	return unset
+}
+
+// parseInt is Python's int of a string in lower case.
+func parseInt(s string, base int) (int64, error) {
+	sign, digits := "", s
+	if strings.HasPrefix(s, "-") || strings.HasPrefix(s, "+") {
+		sign, digits = s[:1], s[1:]
+	}
+	if base == 0 && strings.HasPrefix(digits, "0") && !strings.ContainsAny(digits, "xob") {
+		if strings.Trim(digits, "0") != "" { // octal in Go
+			return 0, strconv.ErrSyntax
+		}
+		base = 10
+	}
+	if base != 0 && (base < 2 || base > 36) {
+		return 0, strconv.ErrSyntax
+	}
+	if prefix, ok := map[int]string{16: "0x", 8: "0o", 2: "0b"}[base]; ok {
+		digits = strings.TrimPrefix(digits, prefix)
+	}
+	if strings.HasPrefix(digits, "-") || strings.HasPrefix(digits, "+") {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseInt(sign+digits, base, 64)
 }
 
 func tojsonFilter(in *interp, x value, p *params) value {

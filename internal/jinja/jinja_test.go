@@ -77,6 +77,11 @@ func TestFilters(t *testing.T) {
 		`{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                   `2`,
 		`{{ 'nan'|float }} {{ 'inf'|float }} {{ '0x10'|float }} {{ ''|float }} {{ none|float }}`:                                       `nan inf 0.0 0.0 0.0`,
 		`{{ 1 % 0.1 }} {{ 1 // 0.1 }} {{ 100 % 1.1 }} {{ -5.0 // -6.5 }} {{ 6.0 % -3 }}`:                                               `0.09999999999999995 9.0 0.999999999999992 0.0 -0.0`,
+		`{{ '1_000'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int(7) }} {{ '1__0'|float }} {{ '1_0.5'|float }}`:                   `1000 0 0 7 0.0 10.5`,
+		`{{ '0x1f'|int(base=16) }} {{ '-0x1F'|int(base=16) }} {{ '0x_1f'|int(base=16) }} {{ '0x1f'|int(base=0) }} {{ '0b11'|int(base=0) }} {{ '017'|int(base=0) }} {{ '00'|int(base=0) }} {{ '+-5'|int }} {{ 'zz'|int(base=36) }} {{ '1'|int(base=37) }}`: `31 -31 31 31 3 17 0 0 1295 1`,
+		`{{ '٣٤'|int }} {{ '-٣.٥'|float }} {{ '１２'|int }} {{ '²'|int(9) }}`:                                             `34 -3.5 12 9`,
+		`{{ -0.0|abs }} {{ (-0.0)|abs }} {{ true|abs }}`:                                                                `0.0 0.0 1`,
+		`{{ '1e400'|float }} {{ '-inf'|int(5) }} {{ 'nan'|int(5) }} {{ '12.7'|int }} {{ '-1e3'|int }} {{ 9.2e18|int }}`: `inf 5 5 12 -1000 9200000000000000000`,
 	} {
 		tmpl, err := Parse(text)
 		if err != nil {
@@ -84,6 +89,18 @@ func TestFilters(t *testing.T) {
 		}
 		if got, err := tmpl.Render(nil, nil); err != nil || got.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", text, got.String(), err, want)
+		}
+	}
+	for _, text := range []string{ // numbers that Python has and this package has not
+		`{{ 1e22|int }}`, `{{ '99999999999999999999'|int }}`, `{{ '-1e19'|int }}`, `{{ 'ffffffffffffffffff'|int(base=16) }}`,
+		`{{ (-2.5) ** 0.5 }}`, `{{ 2.5|round }}`, `{{ '%d'|format(1) }}`,
+	} {
+		tmpl, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(nil, nil); err == nil {
+			t.Errorf("%s: got %q, want an error", text, got.String())
 		}
 	}
 }
