@@ -37,6 +37,24 @@ func Renamed(from, to string, modules ...string) (rules [][2]string) {
 	return rules
 }
 
+// CLIPNames are llama.cpp's names of the weights of CLIP and SigLIP towers, for [GGUF.Names]. tower
+// is the prefix of the canonical names.
+func CLIPNames(tower string) [][2]string {
+	layer := tower + "encoder.layers.N."
+	return [][2]string{
+		{"v.class_embd", tower + "embeddings.class_embedding"},
+		{"v.patch_embd", tower + "embeddings.patch_embedding"},
+		{"v.position_embd", tower + "embeddings.position_embedding"},
+		{"v.pre_ln", tower + "pre_layrnorm"}, {"v.post_ln", tower + "post_layernorm"},
+		{"v.blk.N.attn_q", layer + "self_attn.q_proj"},
+		{"v.blk.N.attn_k", layer + "self_attn.k_proj"},
+		{"v.blk.N.attn_v", layer + "self_attn.v_proj"},
+		{"v.blk.N.attn_out", layer + "self_attn.out_proj"},
+		{"v.blk.N.ln1", layer + "layer_norm1"}, {"v.blk.N.ln2", layer + "layer_norm2"},
+		{"v.blk.N.ffn_up", layer + "mlp.fc1"}, {"v.blk.N.ffn_down", layer + "mlp.fc2"},
+	}
+}
+
 // canonical returns the canonical name of a name of form f.
 func (f *Form) canonical(name string) (string, bool) {
 	for _, r := range f.Rules {

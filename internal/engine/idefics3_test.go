@@ -241,3 +241,31 @@ func TestIdefics3Refusals(t *testing.T) {
 		t.Errorf("a video: got %v, want a refusal", err)
 	}
 }
+
+// Ensure that the files of llama.cpp's converter give the same stages and tokens, the decoder's
+// file alone those of text, and that pictures' files have the same answers as with the folder.
+func TestIdefics3GGUF(t *testing.T) {
+	for name, prompts := range idefics3Prompts {
+		dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+		e := open(t, dir, 2)
+		for _, prompt := range prompts {
+			t.Run(name+"/"+prompt, func(t *testing.T) {
+				checkPrompt(t, e, reference(t, name, prompt))
+			})
+			p := openAsked(t, name, prompt)
+			got, err := e.Ask(context.Background(), engine.Request{
+				Messages: said(t, filepath.Join(p.dir, prompt+".ref.json"),
+					engine.Pictures(p.decoded(t, p.Pictures)...)),
+				MaxTokens: len(p.Tokens), IgnoreEnd: true,
+			})
+			must(t, err)
+			if !slices.Equal(got.Tokens, p.Tokens) {
+				t.Errorf("%s/%s: got %v, want %v", name, prompt, got.Tokens, p.Tokens)
+			}
+		}
+		if name == "idefics3-tiny" {
+			must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
+			checkPrompt(t, open(t, dir, 2), reference(t, name, "text-only"))
+		}
+	}
+}

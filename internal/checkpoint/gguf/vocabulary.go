@@ -177,6 +177,7 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 // preTokenizer tells how text is split into words before byte pairs are merged.
 type preTokenizer struct {
 	pattern      string // "": ByteLevel's own, GPT-2's
+	digits       bool   // each digit is a word of its own
 	normalizer   any
 	ignoreMerges bool
 }
@@ -184,7 +185,8 @@ type preTokenizer struct {
 // preTokenizers maps llama.cpp's names to the behaviour of the models' own tokenizers. Source: the
 // tokenizer.json of the models.
 var preTokenizers = map[string]*preTokenizer{
-	"gpt-2": {},
+	"gpt-2":  {},
+	"smollm": {digits: true},
 	"qwen2": {
 		normalizer: object{"type": "NFC"},
 		pattern:    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
@@ -207,7 +209,7 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 	}
 	pre := preTokenizers[name]
 	if pre == nil {
-		return nil, fmt.Errorf("key %q: %q: %w, want qwen2, llama-bpe or gpt-2",
+		return nil, fmt.Errorf("key %q: %q: %w, want qwen2, llama-bpe, smollm or gpt-2",
 			"tokenizer.ggml.pre",
 			name, errs.ErrUnsupported)
 	}
@@ -238,6 +240,10 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 		words = object{"type": "Sequence", "pretokenizers": []any{
 			object{"type": "Split", "pattern": object{"Regex": pre.pattern}, "behavior": "Isolated",
 				"invert": false}, level}}
+	}
+	if pre.digits {
+		words = object{"type": "Sequence", "pretokenizers": []any{
+			object{"type": "Digits", "individual_digits": true}, level}}
 	}
 	var post any // prepends a token to every text
 	if f.Flag("tokenizer.ggml.add_bos_token", name == "llama-bpe") && v.bos >= 0 {

@@ -16,18 +16,23 @@ const (
 	smolVLM      = "SmolVLMForConditionalGeneration"
 )
 
-// Family is Idefics3, and SmolVLM.
-var Family = family("idefics3", architecture, "Idefics3ImageProcessor",
+// Family is Idefics3, and SmolVLM; in llama.cpp's files also SmolVLM2, which has no name of its own
+// there.
+var Family = family("idefics3", architecture, "Idefics3ImageProcessor", gguf,
 	model.Published{Name: "smolvlm-256m", Config: shape256m},
 	model.Published{Name: "smolvlm-500m", Config: shape500m})
 
 // SmolVLM2 is the same under other names.
-var SmolVLM2 = family("smolvlm", smolVLM, "SmolVLMImageProcessor",
+var SmolVLM2 = family("smolvlm", smolVLM, "SmolVLMImageProcessor", nil,
 	model.Published{Name: "smolvlm2-2.2b", Config: shape22b})
 
-func family(name, class, processor string, published ...model.Published) model.Family {
+func family(
+	name, class, processor string, g *checkpoint.GGUF, published ...model.Published,
+) model.Family {
 	return model.Family{
-		Family: checkpoint.Family{Name: name, Architectures: []string{class}, Forms: forms},
+		Family: checkpoint.Family{
+			Name: name, Architectures: []string{class}, Forms: forms, GGUF: g,
+		},
 		New: func(ck *model.Source) (model.Multimodal, error) {
 			return newModel(ck, class)
 		},

@@ -12,27 +12,16 @@ import (
 // GGUF is how llama.cpp writes models of this family. tiled tells that pictures are cut into tiles,
 // whose rows end with a newline; convert completes Convert.
 func GGUF(tiled bool, convert func(*checkpoint.Converted) error) *checkpoint.GGUF {
-	const layer = tower + "encoder.layers.N."
 	return &checkpoint.GGUF{
 		Decoder: "llama", Projector: "mlp", Prefix: decoder, Permuted: true, Theta: 10000,
 		Is: func(p checkpoint.Metadata) bool {
 			return tiled == (p.Shape("model.image_newline") != nil)
 		},
-		Names: [][2]string{
-			{"v.class_embd", tower + "embeddings.class_embedding"},
-			{"v.patch_embd", tower + "embeddings.patch_embedding"},
-			{"v.position_embd", tower + "embeddings.position_embedding"},
-			{"v.pre_ln", tower + "pre_layrnorm"}, {"v.post_ln", tower + "post_layernorm"},
-			{"v.blk.N.attn_q", layer + "self_attn.q_proj"},
-			{"v.blk.N.attn_k", layer + "self_attn.k_proj"},
-			{"v.blk.N.attn_v", layer + "self_attn.v_proj"},
-			{"v.blk.N.attn_out", layer + "self_attn.out_proj"},
-			{"v.blk.N.ln1", layer + "layer_norm1"}, {"v.blk.N.ln2", layer + "layer_norm2"},
-			{"v.blk.N.ffn_up", layer + "mlp.fc1"}, {"v.blk.N.ffn_down", layer + "mlp.fc2"},
+		Names: append(checkpoint.CLIPNames(tower), [][2]string{
 			{"mm.0", "multi_modal_projector.linear_1"},
 			{"mm.2", "multi_modal_projector.linear_2"},
 			{"model.image_newline", "image_newline"},
-		},
+		}...),
 		Picture: `<image>\n`,
 		Convert: func(m *checkpoint.Converted) error {
 			if err := convertShared(m); err != nil || m.Projector == nil {
