@@ -46,9 +46,10 @@ type Conversation struct {
 
 // NewConversation starts a dialogue that reduces its pictures by r; nil reads every token. With a
 // service that is no [Model], each question sends the whole dialogue, of which the service's caches
-// keep what they can; methods inside the decoder then choose tokens for each question again. The
-// error is an [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close. A service may
-// add defaults to r: then only values out of range are refused here.
+// keep what they can; methods inside the decoder then choose tokens for each question again, and
+// the model's chat template places the pictures, perhaps not at a request's Places. The error is an
+// [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close. A service may add
+// defaults to r: then only values out of range are refused here.
 func NewConversation(s Service, r *Reduction) (*Conversation, error) {
 	c := &Conversation{s: s, r: r}
 	m, ok := s.(*Model)
