@@ -143,13 +143,6 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	if m.Site == reduce.InsideEncoder && s.Closed != "" {
 		return p, cannot(o.Base, "this model's encoder cannot be reduced inside: "+s.Closed)
 	}
-	if s.Views != nil && s.Views.Texts != nil && o.TwoStages {
-		return p, fmt.Errorf("engine: %w", &errs.OptionError{
-			Name: "two-stages", Got: "true", Want: "one stage", Fault: errs.Conflict,
-			Why: "this model's pictures have texts between their parts, which the second stage " +
-				"would have to leave alone",
-		})
-	}
 	f := e.facts(s)
 	// Inside the decoder all rows take part, from every view.
 	if s.Views != nil && m.Site != reduce.InsideDecoder {
@@ -176,8 +169,10 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 func (e *Engine) facts(s *model.Shape) methods.Facts {
 	return methods.Facts{
 		Tokens: s.N, GridH: s.GridH, GridW: s.GridW,
-		NoClass: s.NoClass, Newlines: s.Views != nil && s.Views.Texts == nil, Axes: s.Pos != nil,
-		Layers: e.shape.Layers, EncoderBlocks: s.Blocks, EncoderDepth: s.Depth,
+		NoClass: s.NoClass, Axes: s.Pos != nil,
+		Newlines: s.Views != nil && s.Views.Texts == nil,
+		Texts:    s.Views != nil && s.Views.Texts != nil,
+		Layers:   e.shape.Layers, EncoderBlocks: s.Blocks, EncoderDepth: s.Depth,
 		EncoderFull: s.Full,
 		Recipe:      e.recipe, Budgets: e.budgets, Pruned: pruned(s),
 	}

@@ -1,9 +1,6 @@
 package imageproc
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Splits is Idefics3's and SmolVLM's Idefics3ImageProcessor, as the class for Pillow (…Pil)
 // computes it; the one for torchvision resizes with another program, which differs in single
@@ -81,7 +78,7 @@ func (s *Splits) fit(w, h int) (ow, oh int) {
 
 // even returns x rounded down, and then up to an even number.
 func even(x float64) int {
-	n := int(min(x, math.MaxInt32))
+	n := int(x)
 	return n + n%2
 }
 

@@ -17,6 +17,7 @@ type Facts struct {
 	GridH, GridW int   // rows and columns of tokens; 0: not known, or several grids
 	NoClass      bool  // the encoder has no class token
 	Newlines     bool  // the model's pictures have newline tokens
+	Texts        bool  // there are texts between the picture's tokens, which stay
 	// tokens that a method before the encoder left out, which are not among Tokens; nil: none
 	Pruned *reduce.Pruned
 
@@ -127,6 +128,11 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	if err := p.content(&o); err != nil {
 		return nil, err
 	}
+	if o.TwoStages && f.Texts {
+		return nil, refused("two-stages", errs.Conflict, "true", "one stage",
+			"texts stand between the tokens of this model's pictures, which the second stage "+
+				"would have to leave alone")
+	}
 	if o.TwoStages {
 		two, err := p.twoStages(&o, d)
 		if two != nil || err != nil {
@@ -137,7 +143,7 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 		return nil, err
 	}
 	p.choose(&o)
-	if f.Views != nil {
+	if f.Views != nil && !f.Texts {
 		p.Newlines = or(o.Newlines, "drop")
 	}
 	if err := p.complete(d); err != nil {
@@ -153,6 +159,9 @@ func (o *Options) dropDefaults(f *Facts) {
 	}
 	if !f.Newlines && slices.Contains(o.Defaults, "newlines") {
 		o.Newlines = ""
+	}
+	if f.Texts && slices.Contains(o.Defaults, "two-stages") {
+		o.TwoStages = false
 	}
 	if !f.Axes && o.PerAxis() && slices.Contains(o.Defaults, "merge-position") {
 		o.MergePosition = ""

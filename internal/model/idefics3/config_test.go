@@ -51,6 +51,24 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// FuzzConfig ensures that no config makes the parser panic, and that pictures can be laid out with
+// an accepted one.
+func FuzzConfig(f *testing.F) {
+	f.Add(shape256m, uint8(3), uint8(4))
+	f.Add(shape22b, uint8(0), uint8(0))
+	f.Fuzz(func(t *testing.T, data []byte, rows, cols uint8) {
+		c, err := ParseConfig(data)
+		if err != nil || c.Vision.Grid() > 32 {
+			return
+		}
+		views := int(rows%5)*int(cols%5) + 1
+		l, err := c.layout(int(rows%5), int(cols%5), slices.Repeat([]int32{c.ImageToken}, views))
+		if err != nil || len(l.cells) != views*c.side()*c.side() || len(l.All) != len(l.cells) {
+			t.Errorf("%v: %d views with %+v", err, views, l)
+		}
+	})
+}
+
 // Ensure that the text of a picture is as worked out by hand.
 func TestSpelled(t *testing.T) {
 	const f = "<fake_token_around_image>"
