@@ -29,7 +29,7 @@ func TestConfig(t *testing.T) {
 		`"vocab_size":20 -> "vocab_size":20,"model_type":"mistral"`:                 "model_type",
 		`"patch_size":4 -> "patch_size":4,"model_type":"clip"`:                      "model_type",
 		`"patch_size":4 -> "patch_size":4,"num_channels":1`:                         "num_channels",
-		`"patch_size":4 -> "patch_size":[4,4]`:                                      "patch_size",
+		`"patch_size":4 -> "patch_size":[4,5]`:                                      "patch_size",
 		`"vocab_size":20 -> "vocab_size":20,"rope_parameters":{"rope_type":"yarn"}`: "rope_type",
 		`"vision_config":{ -> "vision":{`:                                           "vision_config",
 	} {
