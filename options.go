@@ -52,8 +52,9 @@ type Options struct {
 	// Threads to compute on, 1 to 1024. 0 uses all cores that Go may use. Results do not depend on
 	// it.
 	Threads int
-	// MinPixels and MaxPixels limit the pixels of resized pictures, for models that take any size;
-	// 0 takes the limit in the model's files. Pad pads pictures to a square, for models that would
+	// MinPixels and MaxPixels limit the pixels of resized pictures, for models that take any size
+	// and for some that cut pictures into tiles, whose number they limit; 0 takes the limit in the
+	// model's files. Pad pads pictures to a square, for models that would
 	// crop them.
 	MinPixels, MaxPixels int
 	Pad                  bool

@@ -106,9 +106,9 @@ func (m *ModelFlags) AddThreads(fs *pflag.FlagSet) {
 // AddResize declares the limits for resizing pictures.
 func (m *ModelFlags) AddResize(fs *pflag.FlagSet) {
 	fs.IntVar(&m.MinPixels, "min-pixels", 0,
-		"resize pictures to at least `N` pixels (models that take any size)")
+		"resize pictures to at least `N` pixels (where the model's processor can)")
 	fs.IntVar(&m.MaxPixels, "max-pixels", 0,
-		"resize pictures to at most `N` pixels (models that take any size)")
+		"resize pictures to at most `N` pixels (where the model's processor can)")
 	for _, name := range []string{"min-pixels", "max-pixels"} {
 		ShowDefault(fs, name, "the checkpoint's")
 		Within(fs, 1, math.Inf(1), name)

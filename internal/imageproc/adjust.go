@@ -22,12 +22,13 @@ func (a Adjust) To(p Processor) (_ Processor, err error) {
 		a.Pad = false
 	}
 	var useless *errs.OptionError
-	if _, err := LimitPixels(p, a.MinPixels, a.MaxPixels); errors.As(err, &useless) {
-		for i, limit := range []*int{&a.MinPixels, &a.MaxPixels} {
-			if slices.Contains(a.Defaults, [...]string{"min-pixels", "max-pixels"}[i]) {
-				*limit = 0
-			}
-		}
+	_, low := LimitPixels(p, a.MinPixels, 0)
+	if errors.As(low, &useless) && slices.Contains(a.Defaults, "min-pixels") {
+		a.MinPixels = 0
+	}
+	_, high := LimitPixels(p, 0, a.MaxPixels)
+	if errors.As(high, &useless) && slices.Contains(a.Defaults, "max-pixels") {
+		a.MaxPixels = 0
 	}
 	if a.Pad {
 		if p, err = PadSquare(p); err != nil {

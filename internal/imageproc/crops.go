@@ -15,7 +15,7 @@ type Crops struct {
 	least, most int // tiles of a grid
 }
 
-var _ Processor = (*Crops)(nil)
+var _ Limiter = (*Crops)(nil)
 
 // NewCrops makes a [Crops].
 func NewCrops(r *Settings) Processor {
@@ -30,6 +30,29 @@ func NewCrops(r *Settings) Processor {
 
 // Name implements Processor.
 func (c *Crops) Name() string { return c.class }
+
+// Limit implements [Limiter]: the pixels are those of a picture's tiles.
+func (c *Crops) Limit(lo, hi int) (Processor, error) {
+	out, tile := *c, c.Side*c.Side
+	if lo != 0 {
+		out.least = (lo + tile - 1) / tile
+	}
+	if hi != 0 {
+		out.most = hi / tile
+	}
+	switch {
+	case lo < 0 || hi < 0 || max(out.least, out.most) > MaxTiles:
+		return nil, fmt.Errorf("imageproc: min-pixels and max-pixels: got %d and %d, want 1 to %d "+
+			"(%d tiles)", lo, hi, MaxTiles*tile, MaxTiles)
+	case out.most == 0:
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want at least %d (one tile of "+
+			"%dx%[3]d pixels)", hi, tile, c.Side)
+	case out.least > out.most:
+		return nil, fmt.Errorf("imageproc: min-pixels: got %d (%d tiles of %dx%[3]d pixels), want "+
+			"at most the %d tiles of max-pixels", lo, out.least, c.Side, out.most)
+	}
+	return &out, nil
+}
 
 // CropViews returns the number of views of a picture in rows by cols tiles.
 func CropViews(rows, cols int) int {

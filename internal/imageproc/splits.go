@@ -1,6 +1,9 @@
 package imageproc
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Splits is Idefics3's and SmolVLM's Idefics3ImageProcessor, as the class for Pillow (…Pil)
 // computes it; the one for torchvision resizes with another program, which differs in single
@@ -20,7 +23,7 @@ type Splits struct {
 	split   bool
 }
 
-var _ Processor = (*Splits)(nil)
+var _ Limiter = (*Splits)(nil)
 
 // Name implements Processor.
 func (s *Splits) Name() string { return s.class }
@@ -40,11 +43,38 @@ func NewSplits(r *Settings) Processor {
 		r.Fail("do_resize", "got false, which is not supported, want true")
 	}
 	r.Bool("do_pad", true) // pads only lists of pictures, with views that nothing reads
-	if tiles := (min(s.longest, longestSide)+1)/max(1, s.Side) + 1; tiles*tiles > MaxTiles {
+	if s.tooMany() {
 		r.Fail("max_image_size", "got %d, want at most %d tiles of a picture of %d pixels", s.Side,
 			MaxTiles, s.longest)
 	}
 	return s
+}
+
+// tooMany reports whether a picture may have more than [MaxTiles] tiles.
+func (s *Splits) tooMany() bool {
+	tiles := (min(s.longest, longestSide)+1)/max(1, s.Side) + 1
+	return tiles*tiles > MaxTiles
+}
+
+// Limit implements [Limiter]: Longest becomes the side of the largest square of tiles with at most
+// hi pixels. A picture of another ratio has fewer.
+func (s *Splits) Limit(lo, hi int) (Processor, error) {
+	switch {
+	case lo != 0:
+		return nil, noLimits(lo, hi, withName(s)+", which resizes all pictures to one length")
+	case !s.split:
+		return nil, noLimits(lo, hi, "where do_image_splitting is false")
+	case hi < s.Side*s.Side:
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want at least %d (one tile of "+
+			"%dx%[3]d pixels)", hi, s.Side*s.Side, s.Side)
+	}
+	out := *s
+	out.longest = int(math.Sqrt(float64(hi))) / s.Side * s.Side
+	if out.tooMany() {
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want fewer than %d tiles of "+
+			"%dx%[3]d pixels", hi, MaxTiles, s.Side)
+	}
+	return &out, nil
 }
 
 // longest reads a size that is the length of a picture's longest edge.
