@@ -102,6 +102,47 @@ func TestGGUFStretched(t *testing.T) {
 	}
 }
 
+// Ensure that the projector's file of a SigLIP tower, as llama.cpp's older converter writes it,
+// gives transformers' pixels, logits and tokens: also without the layer of the features, which it
+// did not always write, and with either value of clip.use_gelu (tools/fixtures/siglipgguf.py).
+func TestGGUFSigLIP(t *testing.T) {
+	const name = "llava-siglip-tiny"
+	ref := golden.Read(t, filepath.Join("testdata", "gguf", name+".ref"))
+	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+	files := formats.Files{Model: filepath.Join(dir, name+".gguf")}
+	tower, err := os.ReadFile(filepath.Join(dir, "mmproj-"+name+".gguf"))
+	must(t, err)
+	changed := func(from, to string) formats.Files {
+		if !bytes.Contains(tower, []byte(from)) {
+			t.Fatalf("the file has no %q", from)
+		}
+		f := formats.Files{Model: files.Model, Projector: filepath.Join(t.TempDir(), "mmproj.gguf")}
+		b := bytes.Replace(tower, []byte(from), []byte(to), 1)
+		must(t, os.WriteFile(f.Projector, b, 0o666))
+		return f
+	}
+	checkTrace(t, files, ref, "logits")
+	checkTrace(t, changed("vision.feature_layer", "vision.feature_other"), ref, "logits")
+	const off, on = "\a\x00\x00\x00\x00", "\a\x00\x00\x00\x01" // bool
+	checkTrace(t, changed("clip.use_gelu"+off, "clip.use_gelu"+on), ref, "logits")
+
+	e := open(t, dir, 1)
+	pic := decoded(t, filepath.Join("testdata", name, "picture.png"))
+	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
+	must(t, err)
+	want, err := ref["pixel_values"].Float32s()
+	must(t, err)
+	if !slices.Equal(px.Data, want) {
+		t.Errorf("pixel values %v…, want %v…", px.Data[:6], want[:6])
+	}
+
+	_, err = engine.Open(changed("clip.use_gelu"+off, "clip.use_silu"+on),
+		engine.Options{Threads: 1})
+	if err == nil || !strings.Contains(err.Error(), `"clip.use_silu": true in a SigLIP tower`) {
+		t.Errorf("silu: got %v, want a refusal", err)
+	}
+}
+
 // Ensure that pictures have their places in prompts whose template knows of none, and
 // in models whose vocabulary has no token for them: the same rows as with one.
 func TestGGUFPlaces(t *testing.T) {

@@ -101,6 +101,7 @@ func TestWrite(t *testing.T) {
 	}
 	for _, name := range []string{"weight", "bias"} {
 		delete(s.Weights, "vision_tower.vision_model.post_layernorm."+name)
+		delete(s.Weights, "vision_tower.vision_model.pre_layrnorm."+name) // as SigLIP's
 	}
 	s.Seal()
 	dir, norm := t.TempDir(), "vision_tower.vision_model.post_layernorm."

@@ -104,7 +104,7 @@ func Export(class string) *checkpoint.Export {
 // lastNorm returns the norm after the vision tower if b has none: transformers would warn that it
 // created one.
 func lastNorm(b checkpoint.Bundle) map[string]*checkpoint.Weight {
-	before, ok := b.Tensor(tower + "pre_layrnorm.weight")
+	before, ok := b.Tensor(tower + "encoder.layers.0.layer_norm1.weight")
 	if _, has := b.Tensor(tower + "post_layernorm.weight"); has || !ok {
 		return nil
 	}

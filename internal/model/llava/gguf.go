@@ -7,6 +7,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model/clip"
 )
 
 // GGUF is how llama.cpp writes models of this family. tiled tells that pictures are cut into tiles,
@@ -22,6 +23,7 @@ func GGUF(tiled bool, convert func(*checkpoint.Converted) error) *checkpoint.GGU
 			{"mm.2", "multi_modal_projector.linear_2"},
 			{"model.image_newline", "image_newline"},
 		}...),
+		Unread:  sigLIPHead,
 		Picture: `<image>\n`,
 		Convert: func(m *checkpoint.Converted) error {
 			if err := convertShared(m); err != nil || m.Projector == nil {
@@ -30,6 +32,16 @@ func GGUF(tiled bool, convert func(*checkpoint.Converted) error) *checkpoint.GGU
 			return convert(m)
 		},
 	}
+}
+
+// sigLIPHead are a SigLIP tower's weights that pool the patches, as llama.cpp's older converter
+// names them. No LLaVA reads them.
+var sigLIPHead = []string{
+	"v.head.probe", "v.head.attention.in_weight", "v.head.attention.in_bias",
+	"v.head.attention.out.weight", "v.head.attention.out.bias",
+	"v.head.ln.weight", "v.head.ln.bias",
+	"v.head.ffn_up.weight", "v.head.ffn_up.bias",
+	"v.head.ffn_down.weight", "v.head.ffn_down.bias",
 }
 
 // convertShared completes the documents as far as models of this family agree.
@@ -55,6 +67,11 @@ func convertShared(m *checkpoint.Converted) error {
 	if m.Config["vision_feature_layer"], err = featureLayer(m); err != nil {
 		return err
 	}
+	m.Vision["image_size"], m.Config["vision_config"] = side, m.Vision
+	m.Config["multimodal_projector_bias"] = p.Shape("mm.0.bias") != nil
+	if p.Shape("v.class_embd") == nil {
+		return convertSigLIP(m, side)
+	}
 	act := "quick_gelu"
 	switch {
 	case p.Flag("clip.use_gelu", false):
@@ -62,14 +79,32 @@ func convertShared(m *checkpoint.Converted) error {
 	case p.Flag("clip.use_silu", false):
 		act = "silu"
 	}
-	m.Vision["image_size"], m.Vision["hidden_act"] = side, act
-	m.Vision["model_type"] = "clip_vision_model"
-	m.Config["vision_config"] = m.Vision
-	m.Config["multimodal_projector_bias"] = p.Shape("mm.0.bias") != nil
+	m.Vision["hidden_act"], m.Vision["model_type"] = act, "clip_vision_model"
 	maps.Copy(m.Processor, map[string]any{
-		"size":           map[string]any{"shortest_edge": side},
-		"crop_size":      map[string]any{"height": side, "width": side},
-		"do_center_crop": true,
+		"image_processor_type": "CLIPImageProcessor",
+		"size":                 map[string]any{"shortest_edge": side},
+		"crop_size":            map[string]any{"height": side, "width": side},
+		"do_center_crop":       true,
+	})
+	return nil
+}
+
+// convertSigLIP completes the documents for a tower without a class token. The activation is what
+// every SigLIP has: clip.use_gelu is false for each hidden_act but "gelu", so it does not tell the
+// tanh form from QuickGELU.
+func convertSigLIP(m *checkpoint.Converted, side int) error {
+	if m.Projector.Flag("clip.use_silu", false) {
+		return fmt.Errorf("key %q: true in a SigLIP tower: %w, want false", "clip.use_silu",
+			errs.ErrUnsupported)
+	}
+	maps.Copy(m.Vision, map[string]any{
+		"model_type": clip.SigLIPType, "hidden_act": "gelu_pytorch_tanh", "vision_use_head": false,
+	})
+	m.Config["vision_feature_select_strategy"] = "full"
+	maps.Copy(m.Processor, map[string]any{
+		"image_processor_type": "SiglipImageProcessor",
+		"size":                 map[string]any{"height": side, "width": side},
+		"do_center_crop":       false,
 	})
 	return nil
 }
@@ -105,7 +140,6 @@ func PatchMerge(p checkpoint.Metadata, want string) error {
 
 // convert completes the documents of a model that reads one square.
 func convert(m *checkpoint.Converted) error {
-	m.Processor["image_processor_type"] = "CLIPImageProcessor"
 	if m.Projector.Text("clip.vision.image_aspect_ratio", "") == "pad" {
 		m.Processor["image_processor_type"], m.Processor["do_pad"] = "LlavaImageProcessor", true
 	}
