@@ -247,7 +247,7 @@ func TestIdefics3Refusals(t *testing.T) {
 }
 
 // Ensure that the files of llama.cpp's converter give the same stages and tokens, the decoder's
-// file alone those of text, and that pictures' files have the same answers as with the folder.
+// file alone text's, and that pictures' files have the same answers as with the folder.
 func TestIdefics3GGUF(t *testing.T) {
 	for name, prompts := range idefics3Prompts {
 		dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))

@@ -191,7 +191,7 @@ func TestInternVLConversation(t *testing.T) {
 }
 
 // Ensure that the files of llama.cpp's converter give the same stages and tokens, with a decoder of
-// Qwen2 and of Qwen3, and answer dialogues with pictures; the decoder's file alone those of text.
+// Qwen2 and of Qwen3, and answer dialogues with pictures; the decoder's file alone answers text.
 func TestInternVLGGUF(t *testing.T) {
 	for _, name := range []string{"internvl-tiny", "internvl-qwen3-tiny"} {
 		dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))

@@ -34,7 +34,7 @@ func TestQwen2Stages(t *testing.T) {
 func TestQwen2Pixels(t *testing.T) { checkPixels(t, qwen2Prompts) }
 
 // Ensure that the files of llama.cpp's converter, and a projector's of its first one, give the same
-// stages and tokens, and the decoder's file alone those of text.
+// stages and tokens, and the decoder's file alone text's.
 func TestQwen2GGUF(t *testing.T) {
 	const name = "qwen2vl-tiny"
 	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))

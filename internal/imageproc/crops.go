@@ -31,7 +31,7 @@ func NewCrops(r *Settings) Processor {
 // Name implements Processor.
 func (c *Crops) Name() string { return c.class }
 
-// Limit implements [Limiter]: the pixels are those of a picture's tiles.
+// Limit implements [Limiter]: it limits the pixels of all tiles of a picture.
 func (c *Crops) Limit(lo, hi int) (Processor, error) {
 	out, tile := *c, c.Side*c.Side
 	if lo != 0 {

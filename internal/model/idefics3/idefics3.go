@@ -353,7 +353,7 @@ func (m *Model) connect(r *model.Run, states []float32, cells []nn.Mix) []float3
 	return x
 }
 
-// rows returns for each token its row among those of all views and then all texts.
+// rows returns for each token its row among the tokens of all views and then the texts.
 func (l *layout) rows() []int32 {
 	out, text := slices.Clone(l.Source), int32(len(l.cells))
 	for i, s := range out {

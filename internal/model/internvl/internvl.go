@@ -9,7 +9,7 @@
 //
 // A picture of one tile has no view of the whole. In the encoder the whole comes first (see
 // [model.Views]). What reducers read of a cell is the mean over its patches; its features are z,
-// and those of the class token stand there once for each patch of a cell.
+// and the class token's stand there once for each patch of a cell.
 package internvl
 
 import (
@@ -294,9 +294,9 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		first += views
 	}
 	if first != px.Shape[0] {
-		return nil, fmt.Errorf("internvl: pixel_values: %d views, want those of the canvases %v "+
-			"(a tile of %d pixels each, and the whole picture after two or more)", px.Shape[0],
-			canvases, side)
+		return nil, fmt.Errorf("internvl: pixel_values: %d views, want as many as the canvases %v "+
+			"have (a tile of %d pixels each, and the whole picture after two or more)",
+			px.Shape[0], canvases, side)
 	}
 	return pics, nil
 }

@@ -155,7 +155,7 @@ var decoders = []string{"llama", "mistral", "qwen2", "qwen3"}
 var NewText = TextOnly("LlamaForCausalLM", decoders...)
 
 // TextOnly returns a constructor of the decoder alone, for files without an encoder; kinds are
-// those of [ReadText].
+// as for [ReadText].
 func TextOnly(
 	architecture string, kinds ...string,
 ) func(*model.Source) (model.Multimodal, error) {

@@ -30,7 +30,7 @@ func Biased(module string) bool {
 }
 
 // Defaults of absent keys in transformers: of Qwen2_5_VLTextConfig, Qwen2Config and Qwen3Config. A
-// HeadDim of 0 is that of the heads of hidden_size.
+// HeadDim of 0 is hidden_size/num_attention_heads.
 var (
 	VL = llama.Config{
 		Hidden: 8192, Layers: 80, MLP: 29568, Vocab: 152064, MaxPositions: 32768, Heads: 64,
