@@ -303,13 +303,25 @@ func (e *Encoder) At(rows, cols int) *Encoder {
 	return &other
 }
 
+// mostRows is enough for the full speed of products, and few enough to limit their memory: a
+// picture may have 17 views of 1024 patches.
+const mostRows = 2048
+
+// together is how many of items pictures go through the blocks at once.
+func (e *Encoder) together(items int) int { return min(items, max(1, mostRows/e.Tokens())) }
+
 // EncodeBytes returns the memory that Encode takes for items pictures and the given number of
 // feature states.
 func (e *Encoder) EncodeBytes(items, features int) int64 {
-	t, n := e.Tokens(), e.Grid()*e.Grid()
+	t, n, at := e.Tokens(), e.Grid()*e.Grid(), e.together(items)
 	// a product keeps its widest input
-	return 4 * int64(items) *
-		int64(t*(6*e.Hidden+2*e.MLP+features*e.Hidden)+n*(e.patch.In+e.Hidden))
+	each := int64(t*(6*e.Hidden+2*e.MLP) + n*(e.patch.In+e.Hidden))
+	states := int64(t * features * e.Hidden)
+	n64 := int64(items)
+	if at < items { // the states of pictures that go together, and all
+		n64 += int64(at)
+	}
+	return 4 * (int64(at)*each + n64*states)
 }
 
 // Output is the result of Encode; the caller owns it.
@@ -328,8 +340,47 @@ type Output struct {
 
 // Encode runs items pictures px [items, 3, height, width] and returns the states features
 // (0 is the embedding, k the output of block k−1; see package model), concatenated. The taps come
-// from the block that produces features[0].
+// from the block that produces features[0]. Only as many pictures go through the blocks at once as
+// products need for their full speed; in a trace, all.
 func (e *Encoder) Encode(
+	r *model.Run, px []float32, items int, features []int, need model.Needs,
+) (*Output, error) {
+	each := e.together(items)
+	if each == items || r.Trace != nil {
+		return e.encode(r, px, items, features, need)
+	}
+	one := len(px) / items
+	out := &Output{
+		Selected: make([]float32, 0, items*e.Tokens()*e.Hidden*len(features)),
+		Class:    map[int][]float32{}, Received: map[int][]float32{},
+	}
+	for lo := 0; lo < items; lo += each {
+		hi := min(lo+each, items)
+		part, err := e.encode(r, px[lo*one:hi*one], hi-lo, features, need)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range []struct {
+			all  *[]float32
+			part []float32
+		}{
+			{&out.Selected, part.Selected}, {&out.ClsAttn, part.ClsAttn}, {&out.Keys, part.Keys},
+			{&out.LastQuery, part.LastQuery}, {&out.LastKeys, part.LastKeys},
+		} {
+			*f.all = append(*f.all, f.part...)
+		}
+		for block, attention := range part.Class {
+			out.Class[block] = append(out.Class[block], attention...)
+		}
+		for block, attention := range part.Received {
+			out.Received[block] = append(out.Received[block], attention...)
+		}
+	}
+	return out, nil
+}
+
+// encode is Encode for pictures that go through the blocks together.
+func (e *Encoder) encode(
 	r *model.Run, px []float32, items int, features []int, need model.Needs,
 ) (*Output, error) {
 	t, d := e.Tokens(), e.Hidden

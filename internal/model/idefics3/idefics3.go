@@ -147,8 +147,8 @@ func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
 	n, t := views(px), m.vision.Tokens()
-	// all states and their cells, then the tokens, twice with the texts
-	return m.vision.EncodeBytes(min(n, m.together()), 1) + 2*4*int64(n*t)*int64(m.vision.Hidden) +
+	// the states' cells, then the tokens, twice with the texts
+	return m.vision.EncodeBytes(n, 1) + 4*int64(n*t)*int64(m.vision.Hidden) +
 		3*4*int64(n*m.cfg.side()*m.cfg.side())*int64(m.proj.Out)
 }
 
@@ -242,37 +242,6 @@ func (p *picture) Shrink(*model.Run, int, int) (x []float32, deep [][]float32, e
 	return nil, nil, fmt.Errorf("idefics3: %s", p.shape.Fixed)
 }
 
-// together is how many views go through the encoder at once.
-func (m *Model) together() int { return max(1, mostRows/m.vision.Tokens()) }
-
-// mostRows is enough for the full speed of products, and few enough to limit their memory: a
-// picture has 17 views of 1024 patches.
-const mostRows = 2048
-
-// encode runs n views px [n, 3, side, side] through the encoder, a trace all at once.
-func (m *Model) encode(
-	r *model.Run, px []float32, n int, need model.Needs,
-) (*clip.Output, error) {
-	each := m.together()
-	if r.Trace != nil {
-		each = n
-	}
-	one, all := len(px)/n, &clip.Output{Received: map[int][]float32{}}
-	for lo := 0; lo < n; lo += each {
-		hi := min(lo+each, n)
-		out, err := m.vision.Encode(r, px[lo*one:hi*one], hi-lo, []int{m.vision.Layers}, need)
-		if err != nil {
-			return nil, err
-		}
-		all.Selected = append(all.Selected, out.Selected...)
-		all.ClsAttn, all.Keys = append(all.ClsAttn, out.ClsAttn...), append(all.Keys, out.Keys...)
-		for block, received := range out.Received {
-			all.Received[block] = append(all.Received[block], received...)
-		}
-	}
-	return all, nil
-}
-
 // Encode implements model.Multimodal.
 func (m *Model) Encode(
 	r *model.Run, pics []model.Picture, need model.Needs,
@@ -282,7 +251,7 @@ func (m *Model) Encode(
 		px[i] = p.(*picture).px
 		n += p.(*picture).lay.Count
 	}
-	out, err := m.encode(r, nn.Joined(px), n, need)
+	out, err := m.vision.Encode(r, nn.Joined(px), n, []int{m.vision.Layers}, need)
 	if err != nil {
 		return nil, err
 	}
