@@ -148,19 +148,8 @@ func TestFLOPsOfAnySize(t *testing.T) {
 // Ensure that a picture in tiles whose encoder joins patches is counted as the engine multiplies:
 // the products by the engine's own count, attention by the rows.
 func TestFLOPsOfTiles(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/internvl-tiny")); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "preprocessor_config.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data = []byte(strings.Replace(string(data), `"max_patches": 6`, `"max_patches": 12`, 1))
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	dir := changed(t, "internvl-tiny", "preprocessor_config.json", `"max_patches": 6`,
+		`"max_patches": 12`)
 	work := new(nn.Work)
 	m, err := engine.OpenWith(formats.Files{Model: dir}, engine.Options{},
 		engine.Hooks{Work: work})
@@ -201,23 +190,33 @@ func TestFLOPsOfTiles(t *testing.T) {
 
 // Ensure that a model whose features are the encoder's embedding, before any block, is counted.
 func TestFLOPsOfEmbedding(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/internvl-tiny")); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(path)
-	if err == nil {
-		data = []byte(strings.Replace(string(data), `"vision_feature_layer": -1`,
-			`"vision_feature_layer": -5`, 1))
-		err = os.WriteFile(path, data, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := changed(t, "internvl-tiny", "config.json", `"vision_feature_layer": -1`,
+		`"vision_feature_layer": -5`)
 	if r := commandLine("flops", "-m", dir, "--base", "random", "--n-vis", "9"); r.Code != 0 {
 		t.Errorf("exit code %d: %s", r.Code, r.Err)
 	}
+}
+
+// changed returns a copy of a tiny checkpoint in which one of the files has to for from.
+func changed(t *testing.T, name, file, from, to string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/"+name)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, file)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), from) {
+		t.Fatalf("%s: no %s", path, from)
+	}
+	data = []byte(strings.Replace(string(data), from, to, 1))
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // spoken returns a copy of a tiny Qwen2.5-VL with the tokenizer of a tiny Qwen3-VL.

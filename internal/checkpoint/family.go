@@ -61,8 +61,8 @@ func (fs Families) Of(config []byte) *Family {
 
 // GGUF is how llama.cpp writes a family: a file of the decoder, and one of encoder and projector.
 type GGUF struct {
-	Decoder, Projector string // general.architecture and clip.projector_type
-	Also               string // another architecture of decoders with the same names; "": none
+	Decoders  []string // general.architecture of decoders with these names
+	Projector string   // clip.projector_type
 	// Is reports whether the projector's file is of this family, and not of another with the same
 	// architecture and projector; nil: it is.
 	Is     func(projector Metadata) bool
@@ -81,11 +81,6 @@ type GGUF struct {
 	Picture, Video string // their texts in a prompt
 	// Convert completes Config, Processor and Video.
 	Convert func(m *Converted) error
-}
-
-// Decodes reports whether the decoder's file may have that general.architecture.
-func (g *GGUF) Decodes(architecture string) bool {
-	return architecture == g.Decoder || g.Also != "" && architecture == g.Also
 }
 
 // Metadata are the keys and tensors of a file. Getters return the default if there is no such key.

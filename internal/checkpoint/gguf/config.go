@@ -243,7 +243,7 @@ func familyOf(f, p *file, families checkpoint.Families) (*checkpoint.Family, err
 			continue
 		}
 		types = append(types, g.Projector)
-		if !g.Decodes(f.architecture()) {
+		if !slices.Contains(g.Decoders, f.architecture()) {
 			continue
 		}
 		if p == nil || got == g.Projector && (g.Is == nil || g.Is(p)) {

@@ -126,11 +126,8 @@ func laterPart(name string) bool {
 func (f *file) checkArchitecture(families checkpoint.Families) error {
 	var known []string
 	for _, family := range families {
-		if g := family.GGUF; g != nil {
-			known = append(known, g.Decoder)
-			if g.Also != "" {
-				known = append(known, g.Also)
-			}
+		if family.GGUF != nil {
+			known = append(known, family.GGUF.Decoders...)
 		}
 	}
 	known = append(known, archClip)

@@ -164,7 +164,7 @@ func TestOtherFamily(t *testing.T) {
 	other := &checkpoint.Family{
 		Name: "other", Architectures: []string{"OtherModel"},
 		GGUF: &checkpoint.GGUF{
-			Decoder: "other42", Projector: "another_projectr", Prefix: "lm.",
+			Decoders: []string{"other42"}, Projector: "another_projectr", Prefix: "lm.",
 			Names:   [][2]string{{"mm.0", "joined.first"}, {"v.blk.N.attn_qkv", "eye.N.qkv"}},
 			Picture: "<p>",
 			Convert: func(m *checkpoint.Converted) error {

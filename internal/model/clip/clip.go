@@ -310,6 +310,21 @@ const mostRows = 2048
 // together is how many of items pictures go through the blocks at once.
 func (e *Encoder) together(items int) int { return min(items, max(1, mostRows/e.Tokens())) }
 
+// Work returns the rows that Encode multiplies for items pictures if blocks blocks run, and the
+// operations of their attention, two per multiply-add.
+func (e *Encoder) Work(items, blocks int) (rows int, attention float64) {
+	t := float64(e.Tokens())
+	return items * e.Tokens(), float64(blocks) * 4 * float64(items) * t * t * float64(e.Hidden)
+}
+
+// Tower returns the sizes of the layers, of which run run.
+func (c *Config) Tower(run int) model.Tower {
+	return model.Tower{
+		Blocks: c.Layers, Run: run, Hidden: c.Hidden, Heads: c.Heads, Query: c.Hidden,
+		Key: c.Hidden, MLP: c.MLP, Products: 2,
+	}
+}
+
 // EncodeBytes returns the memory that Encode takes for items pictures and the given number of
 // feature states.
 func (e *Encoder) EncodeBytes(items, features int) int64 {

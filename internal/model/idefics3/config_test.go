@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
 // sized is a config.json with small sizes.
@@ -48,6 +50,22 @@ func TestConfig(t *testing.T) {
 		if err != nil || c.Text.Tied != want {
 			t.Errorf("%s: got %v, want tied %v", change, err, want)
 		}
+	}
+}
+
+// Ensure that a tokenizer without the token around pictures is refused by the token's name.
+func TestNoToken(t *testing.T) {
+	c, err := ParseConfig([]byte(sized))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Model{cfg: c, spell: func(string) ([]int32, error) { return []int32{1, 2}, nil }}
+	_, err = m.Pictures(&imageproc.Pixels{
+		Shape: []int{1, 1, 3, 32, 32}, Data: make([]float32, 3*32*32), Splits: [][2]int{{}},
+	})
+	if want := "got 2 tokens for " + fake + ", want a token of its own"; err == nil ||
+		!strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
 

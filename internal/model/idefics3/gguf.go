@@ -10,7 +10,8 @@ import (
 
 // gguf is how llama.cpp writes Idefics3, SmolVLM and SmolVLM2.
 var gguf = &checkpoint.GGUF{
-	Decoder: "llama", Projector: "idefics3", Prefix: decoder, Permuted: true, Theta: 10000,
+	Decoders: []string{"llama"}, Projector: "idefics3", Prefix: decoder,
+	Permuted: true, Theta: 10000,
 	Names: append(checkpoint.CLIPNames(tower),
 		[2]string{"mm.model.fc", "model.connector.modality_projection.proj"}),
 	Picture: place,

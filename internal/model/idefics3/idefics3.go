@@ -96,11 +96,8 @@ func (m *Model) describe(b *model.Binder, class string) {
 	info.Sizes = &model.Sizes{
 		Tokens: views * n, Views: views, NoClass: true, Cell: m.cfg.Scale * m.cfg.Scale,
 		Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
-		Vision: model.Tower{
-			Blocks: v.Layers, Run: v.Layers, Hidden: v.Hidden, Heads: v.Heads,
-			Query: v.Hidden, Key: v.Hidden, MLP: v.MLP, Products: 2,
-		},
-		Text: t.Tower(), Projector: []int{m.cfg.wide(), t.Hidden},
+		Vision: v.Tower(v.Layers),
+		Text:   t.Tower(), Projector: []int{m.cfg.wide(), t.Hidden},
 	}
 }
 
@@ -139,9 +136,7 @@ func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
-	n, t := views(px), m.vision.Tokens()
-	layer := 4 * float64(n) * float64(t) * float64(t) * float64(m.vision.Hidden)
-	return n * t, float64(m.vision.Layers) * layer
+	return m.vision.Work(views(px), m.vision.Layers)
 }
 
 // EncodeBytes implements model.Multimodal.
@@ -183,9 +178,11 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		return nil, fmt.Errorf("idefics3: image_splits: got %d, want one [rows columns] of tiles "+
 			"for each of %d pictures", len(px.Splits), px.Shape[0])
 	}
-	if ids, err := m.spell(fake); err != nil || len(ids) != 1 {
-		return nil, fmt.Errorf("idefics3: tokenizer: got %d tokens for %s, want a token of its "+
-			"own (%w)", len(ids), fake, err)
+	if ids, err := m.spell(fake); err != nil {
+		return nil, err
+	} else if len(ids) != 1 {
+		return nil, fmt.Errorf("idefics3: tokenizer: got %d tokens for %s, want a token of its own",
+			len(ids), fake)
 	}
 	one, most := 3*side*side, px.Shape[1]
 	pics := make([]model.Picture, px.Shape[0])

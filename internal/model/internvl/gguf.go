@@ -10,7 +10,7 @@ import (
 
 // gguf is how llama.cpp writes InternVL with a decoder of Qwen2 or Qwen3.
 var gguf = &checkpoint.GGUF{
-	Decoder: "qwen2", Also: "qwen3", Projector: "internvl", Prefix: decoder, Theta: 1e6,
+	Decoders: []string{"qwen2", "qwen3"}, Projector: "internvl", Prefix: decoder, Theta: 1e6,
 	Names: [][2]string{
 		{"blk.N.attn_q_norm", "model.layers.N.self_attn.q_norm"},
 		{"blk.N.attn_k_norm", "model.layers.N.self_attn.k_norm"},

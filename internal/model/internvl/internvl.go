@@ -88,10 +88,7 @@ func (m *Model) describe(b *model.Binder) {
 	info.Sizes = &model.Sizes{
 		Tokens: wholeAndTiles * m.cfg.tokens(), Views: wholeAndTiles, Cell: m.cfg.cell(),
 		Features: m.cfg.width(), Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
-		Vision: model.Tower{
-			Blocks: v.Layers, Run: m.cfg.Feature, Hidden: v.Hidden, Heads: v.Heads,
-			Query: v.Hidden, Key: v.Hidden, MLP: v.MLP, Products: 2,
-		},
+		Vision:    v.Tower(m.cfg.Feature),
 		Text:      t.Tower(),
 		Projector: []int{m.cfg.width(), t.Hidden, t.Hidden},
 	}
@@ -128,9 +125,7 @@ func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
-	n, t := px.Shape[0], m.vision.Tokens()
-	layer := 4 * float64(n) * float64(t) * float64(t) * float64(m.vision.Hidden)
-	return n * t, float64(m.cfg.Feature) * layer
+	return m.vision.Work(px.Shape[0], m.cfg.Feature)
 }
 
 // EncodeBytes implements model.Multimodal.

@@ -14,7 +14,8 @@ import (
 // whose rows end with a newline; convert completes Convert.
 func GGUF(tiled bool, convert func(*checkpoint.Converted) error) *checkpoint.GGUF {
 	return &checkpoint.GGUF{
-		Decoder: "llama", Projector: "mlp", Prefix: decoder, Permuted: true, Theta: 10000,
+		Decoders: []string{"llama"}, Projector: "mlp", Prefix: decoder,
+		Permuted: true, Theta: 10000,
 		Is: func(p checkpoint.Metadata) bool {
 			return tiled == (p.Shape("model.image_newline") != nil)
 		},

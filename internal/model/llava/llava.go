@@ -182,10 +182,7 @@ func (m *Model) finish(b *model.Binder, architecture string) error {
 	info.Sizes = &model.Sizes{
 		Tokens: m.tokens(), Views: 1, NoClass: v.Class() == 0,
 		Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
-		Vision: model.Tower{
-			Blocks: v.Layers, Run: slices.Max(m.cfg.Features), Hidden: v.Hidden, Heads: v.Heads,
-			Query: v.Hidden, Key: v.Hidden, MLP: v.MLP, Products: 2,
-		},
+		Vision:    v.Tower(slices.Max(m.cfg.Features)),
 		Text:      t.Tower(),
 		Projector: []int{v.Hidden * len(m.cfg.Features), t.Hidden, t.Hidden},
 	}
@@ -219,9 +216,7 @@ func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention
 	if err != nil {
 		return 0, 0
 	}
-	t, n := m.vision.Tokens(), views(pics)
-	layer := 4 * float64(n) * float64(t) * float64(t) * float64(m.vision.Hidden)
-	return n * t, float64(slices.Max(m.cfg.Features)) * layer
+	return m.vision.Work(views(pics), slices.Max(m.cfg.Features))
 }
 
 // EncodeBytes implements model.Multimodal.

@@ -22,7 +22,7 @@ func GGUF(
 	encoder func(m *checkpoint.Converted, vision map[string]any, out int) error,
 ) *checkpoint.GGUF {
 	return &checkpoint.GGUF{
-		Decoder: "qwen2vl", Projector: projector, Theta: 1e6,
+		Decoders: []string{"qwen2vl"}, Projector: projector, Theta: 1e6,
 		Names: slices.Concat([][2]string{
 			{"v.patch_embd", "visual.patch_embed.proj"}, {"v.post_ln", "visual.merger.ln_q"},
 			{"v.blk.N.attn_qkv", "visual.blocks.N.attn.qkv"},

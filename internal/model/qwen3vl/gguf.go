@@ -10,7 +10,7 @@ import (
 
 // gguf is how llama.cpp writes Qwen3-VL.
 var gguf = &checkpoint.GGUF{
-	Decoder: "qwen3vl", Projector: "qwen3vl_merger", Theta: 5e6,
+	Decoders: []string{"qwen3vl"}, Projector: "qwen3vl_merger", Theta: 5e6,
 	Names: [][2]string{
 		{"blk.N.attn_q_norm", "model.layers.N.self_attn.q_norm"},
 		{"blk.N.attn_k_norm", "model.layers.N.self_attn.k_norm"},
