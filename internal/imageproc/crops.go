@@ -113,17 +113,11 @@ func (c *Crops) Process(pics []*Picture) (*Pixels, error) {
 			views = append(views, [2]int{c.Side, c.Side})
 		}
 		for _, v := range views {
-			u8 := make([]byte, v[0]*v[1]*3)
-			if err := whole(p).resize(u8, v[1]*3, v[1], v[0], window{w: v[1], h: v[0]},
-				c.filter); err != nil {
+			view, err := p.resized(v[1], v[0], c.filter)
+			if err != nil {
 				return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
 			}
-			for y := 0; y < v[0]; y += c.Side {
-				for x := 0; x < v[1]; x += c.Side {
-					c.lut.planes(dst[:n], u8[(y*v[1]+x)*3:], v[1]*3, c.Side, c.Side)
-					dst = dst[n:]
-				}
-			}
+			dst = c.lut.tiles(dst, view.Pix, v[1], v[0], c.Side)
 		}
 	}
 	return px, nil

@@ -154,6 +154,19 @@ func (t *lut) planes(dst []float32, src []byte, stride, w, h int) {
 	}
 }
 
+// tiles writes the squares of side by side pixels of src, an image of w by h, row by row to dst,
+// and returns the rest of dst.
+func (t *lut) tiles(dst []float32, src []byte, w, h, side int) []float32 {
+	n := 3 * side * side
+	for y := 0; y < h; y += side {
+		for x := 0; x < w; x += side {
+			t.planes(dst[:n], src[3*(y*w+x):], 3*w, side, side)
+			dst = dst[n:]
+		}
+	}
+	return dst
+}
+
 func checkPictures(pics []*Picture) error {
 	if len(pics) == 0 {
 		return fmt.Errorf("imageproc: no pictures to process")

@@ -162,7 +162,6 @@ func (s *Splits) Process(pics []*Picture) (*Pixels, error) {
 
 // views writes the tiles of p and the whole picture to dst.
 func (s *Splits) views(dst []float32, p *Picture) error {
-	n := 3 * s.Side * s.Side
 	w, h := s.fit(p.Width, p.Height)
 	p, err := p.resized(w, h, s.filter)
 	if err != nil {
@@ -174,18 +173,13 @@ func (s *Splits) views(dst []float32, p *Picture) error {
 			return err
 		}
 		if max(w, h) > s.Side {
-			for y := 0; y < h; y += s.Side {
-				for x := 0; x < w; x += s.Side {
-					s.lut.planes(dst[:n], p.Pix[(y*w+x)*3:], 3*w, s.Side, s.Side)
-					dst = dst[n:]
-				}
-			}
+			dst = s.lut.tiles(dst, p.Pix, w, h, s.Side)
 		}
 	}
 	if p, err = p.resized(s.Side, s.Side, s.filter); err != nil {
 		return err
 	}
-	s.lut.planes(dst[:n], p.Pix, 3*s.Side, s.Side, s.Side)
+	s.lut.tiles(dst, p.Pix, s.Side, s.Side, s.Side)
 	return nil
 }
 

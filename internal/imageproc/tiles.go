@@ -141,15 +141,8 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w (picture %d of %d)", err, i+1, len(pics))
 		}
-		dst := px.Data[i*most*n:]
-		l.lut.planes(dst[:n], base, l.Side*3, l.Side, l.Side)
-		stride := fits[i].width * 3
-		for y := 0; y < fits[i].height; y += l.Side {
-			for x := 0; x < fits[i].width; x += l.Side {
-				dst = dst[n:]
-				l.lut.planes(dst[:n], canvas[y*stride+x*3:], stride, l.Side, l.Side)
-			}
-		}
+		dst := l.lut.tiles(px.Data[i*most*n:], base, l.Side, l.Side, l.Side)
+		l.lut.tiles(dst, canvas, fits[i].width, fits[i].height, l.Side)
 	}
 	return px, nil
 }
