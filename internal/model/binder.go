@@ -249,6 +249,11 @@ func (b *Binder) convert(t *checkpoint.Weight, d tensor.DType, out, in int) (*nn
 	return nn.Read(b.ck.Pool, memory, out, in, d, read, done)
 }
 
+// Refuse records a size that weights may fit, but no computation.
+func (b *Binder) Refuse(format string, args ...any) {
+	b.state.unusable = append(b.state.unusable, fmt.Sprintf(format, args...))
+}
+
 // unusable records a weight that cannot be used.
 func (b *Binder) unusable(name string, err error) {
 	b.state.unusable = append(b.state.unusable, fmt.Sprintf("%q: %v", name, err))

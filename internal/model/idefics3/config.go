@@ -12,7 +12,6 @@ type Config struct {
 	Text       llama.Config
 	ImageToken int32
 	Scale      int // patches along the side of a cell, which is one token
-	EOS        []int32
 }
 
 // ParseConfig reads config.json; every problem is in the error.
@@ -25,8 +24,8 @@ func ParseConfig(data []byte) (*Config, error) {
 		Vision:     clip.ParseIdefics3(v.Object("vision_config", true)),
 		ImageToken: int32(v.Int("image_token_id", 128257, 0, 1<<30)),
 		Scale:      v.Int("scale_factor", 2, 1, 16),
+		Text:       parseText(v),
 	}
-	c.Text, c.EOS = parseText(v)
 	if int(c.ImageToken) >= c.Text.Vocab {
 		v.Fail("image_token_id", "got %d, want an id below vocab_size %d", c.ImageToken,
 			c.Text.Vocab)
@@ -38,14 +37,13 @@ func ParseConfig(data []byte) (*Config, error) {
 	return c, v.Err()
 }
 
-// parseText reads the decoder's sizes and the ids that end an answer. Whether the head is tied is
-// said in v alone; text_config's own key has no effect in transformers 5.
-func parseText(v *model.Values) (llama.Config, []int32) {
+// parseText reads the decoder's part. Whether the head is tied is said in v alone; text_config's
+// own key has no effect in transformers 5.
+func parseText(v *model.Values) llama.Config {
 	text := v.Object("text_config", true)
-	text.Unsupported(map[string]string{"model_type": `"llama"`})
-	c := llama.ParseConfig(text)
+	c := llama.Parse(text, text.String("model_type", "llama", "llama"))
 	c.Tied = v.Bool("tie_word_embeddings", false)
-	return c, text.IDs("eos_token_id")
+	return c
 }
 
 // side returns the number of tokens along the side of a tile.

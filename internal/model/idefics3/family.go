@@ -6,7 +6,6 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
@@ -38,7 +37,7 @@ func family(
 		},
 		Text: func(ck *model.Source) (model.Multimodal, error) {
 			return textonly.New(ck, class+", text only", decoder,
-				func(v *model.Values) (llama.Config, []int32) { return parseText(v) })
+				parseText)
 		},
 		Processors: []imageproc.Kind{{Classes: []string{processor}, New: imageproc.NewSplits}},
 		Published:  published,

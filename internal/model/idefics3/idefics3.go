@@ -61,9 +61,6 @@ func newModel(ck *model.Source, class string) (model.Multimodal, error) {
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
-	if err := c.Text.Check(); err != nil {
-		return nil, err
-	}
 	m.describe(b, class)
 	if ck.Make != nil {
 		m.spell = m.standIn
@@ -82,7 +79,7 @@ const across = 4
 func (m *Model) describe(b *model.Binder, class string) {
 	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
 	n := m.cfg.side() * m.cfg.side()
-	info.Architecture, info.EOS = class, m.cfg.EOS
+	info.Architecture, info.EOS = class, m.cfg.Text.EOS
 	info.Params, info.Bytes, info.Types = b.Params()
 	info.Vision = []model.Field{
 		{Name: "side of a view (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},

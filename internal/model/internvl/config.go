@@ -4,7 +4,6 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 )
 
 // Config is an InternVL config.json.
@@ -14,7 +13,6 @@ type Config struct {
 	Merge      int // patches along a cell's side, which become one token
 	Feature    int // encoder state that enters the projector: 0 the embedding, k block k−1
 	ImageToken int32
-	EOS        []int32
 
 	tied, untied bool // what the file says of the head
 }
@@ -67,8 +65,8 @@ func merge(v *model.Values) int {
 
 // readText reads the decoder's sizes.
 func (c *Config) readText(v *model.Values) {
-	text := qwen2.Parse(v.Object("text_config", true), "qwen2", "qwen3", "llama")
-	c.Text, c.EOS = text.Config, text.EOS
+	text := v.Object("text_config", true)
+	c.Text = llama.Parse(text, text.String("model_type", "qwen2", "qwen2", "qwen3", "llama"))
 	c.tied = c.Text.Tied
 	c.untied = v.Has("tie_word_embeddings") && !v.Bool("tie_word_embeddings", true)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
@@ -24,7 +23,7 @@ const (
 // Family is InternVL.
 var Family = model.Family{
 	Family: checkpoint.Family{
-		Name: "internvl", Architectures: []string{architecture}, Forms: forms, Bias: qwen2.Biased,
+		Name: "internvl", Architectures: []string{architecture}, Forms: forms, Bias: llama.Biased,
 		GGUF: gguf, Export: export,
 	},
 	Others: map[string]string{
@@ -34,12 +33,12 @@ var Family = model.Family{
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture+", text only", decoder,
-			func(v *model.Values) (llama.Config, []int32) {
+			func(v *model.Values) llama.Config {
 				var c Config
 				c.readText(v)
 				_, head := ck.Tensor(decoder + "lm_head.weight")
 				c.tie(head)
-				return c.Text, c.EOS
+				return c.Text
 			})
 	},
 	Processors: []imageproc.Kind{{

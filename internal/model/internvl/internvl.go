@@ -64,9 +64,6 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	if err := b.Finish(); err != nil {
 		return nil, err
 	}
-	if err := c.Text.Check(); err != nil {
-		return nil, err
-	}
 	m.order = cells(c.Vision.Grid(), c.Vision.Grid(), c.Merge)
 	m.describe(b)
 	return m, nil
@@ -75,7 +72,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 // describe fills in info.
 func (m *Model) describe(b *model.Binder) {
 	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
-	info.Architecture, info.EOS = architecture, m.cfg.EOS
+	info.Architecture, info.EOS = architecture, m.cfg.Text.EOS
 	info.Params, info.Bytes, info.Types = b.Params()
 	info.Vision = []model.Field{
 		{Name: "tile side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},

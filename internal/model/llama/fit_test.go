@@ -3,6 +3,7 @@ package llama_test
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -118,5 +119,30 @@ func TestFitting(t *testing.T) {
 				t.Errorf("cut %v, trial %d: got %+v, want %+v", w.Cut, i, got, x)
 			}
 		}
+	}
+}
+
+// Ensure that heads of an odd width are refused, if weights have it, too.
+func TestOddHeads(t *testing.T) {
+	ck, err := checkpoint.FromConfig("odd", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := &model.Source{Bundle: ck, Make: func(
+		_ *nn.Memory, _ string, _ tensor.DType, shape []int,
+	) *tensor.Tensor {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		return tensor.From(shape, make([]float32, n))
+	}}
+	b := model.NewBinder(src)
+	llama.New(b, llama.Config{
+		Hidden: 45, Heads: 3, KVHeads: 3, HeadDim: 15, Layers: 1, MLP: 40, Vocab: 40,
+		MaxPositions: 64, Eps: 1e-5, Theta: 1e4, Tied: true,
+	})
+	if err := b.Finish(); err == nil || !strings.Contains(err.Error(), "got 15, want an even") {
+		t.Errorf("got %v, want an error about 15", err)
 	}
 }

@@ -18,13 +18,12 @@ package llama
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Config holds the decoder's sizes.
+// Config holds the decoder's sizes and the ids that end an answer.
 type Config struct {
 	Hidden, Heads, KVHeads, HeadDim, Layers, MLP, Vocab int
 	MaxPositions                                        int
@@ -39,102 +38,7 @@ type Config struct {
 	HeadNorm    bool       // RMS norm of each head of q and k, before the rotation
 	Deep        int        // first layers after which pictures have rows to add
 	Tied        bool
-}
-
-// ParseConfig reads a text_config object of model_type llama or mistral (the same blocks; Mistral
-// adds the sliding window). Absent keys take the defaults of transformers' LlamaConfig or
-// MistralConfig, which files on the hub leave out. It reads both the older form (rope_theta) and
-// the 5.x form (rope_parameters).
-func ParseConfig(v *model.Values) Config {
-	mlp, positions := 11008, 2048
-	mistral := v.String("model_type", "llama", "llama", "mistral") == "mistral"
-	if mistral {
-		mlp, positions = 14336, 131072
-	}
-	c := Config{
-		Hidden:       v.Int("hidden_size", 4096, 1, 1<<16),
-		Layers:       v.Int("num_hidden_layers", 32, 1, 1<<10),
-		MLP:          v.Int("intermediate_size", mlp, 1, 1<<18),
-		Vocab:        v.Int("vocab_size", 32000, 1, 1<<22),
-		MaxPositions: v.Int("max_position_embeddings", positions, 1, 1<<24),
-		Eps:          v.Float("rms_norm_eps", 1e-6),
-		Theta:        v.Float("rope_theta", 10000),
-		Tied:         v.Bool("tie_word_embeddings", false),
-	}
-	c.Heads = v.Int("num_attention_heads", 32, 1, 1<<10)
-	kv := c.Heads
-	if mistral {
-		if !v.Null("num_key_value_heads") {
-			kv = 8
-		}
-		if !v.Null("sliding_window") {
-			c.Window = v.Int("sliding_window", 4096, 1, 1<<24)
-		}
-		if c.Window >= c.MaxPositions {
-			c.Window = 0
-		}
-	}
-	c.KVHeads = v.Int("num_key_value_heads", kv, 1, 1<<10)
-	if !v.Has("head_dim") && c.Hidden%c.Heads != 0 {
-		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
-			c.Hidden)
-	}
-	c.HeadDim = v.Int("head_dim", c.Hidden/c.Heads, 1, 1<<12)
-	if c.Heads%c.KVHeads != 0 {
-		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
-			c.KVHeads, c.Heads)
-	}
-	c.rotation(v)
-	v.String("hidden_act", "silu", "silu")
-	v.Unsupported(map[string]string{
-		"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1",
-	})
-	if !mistral {
-		v.Unsupported(map[string]string{"sliding_window": "null"})
-	}
-	return c
-}
-
-// Dynamic is the type of a rotation that is stretched for prompts longer than
-// max_position_embeddings. Contexts end there, so it is the default rotation.
-const Dynamic = "dynamic"
-
-// rotation reads the base of the rotation and how it is stretched.
-func (c *Config) rotation(v *model.Values) {
-	p, _ := v.Rotation()
-	c.Theta = p.Float("rope_theta", c.Theta)
-	number := func(key string) float64 {
-		if !p.Has(key) {
-			p.Fail(key, "missing, want a number above 0")
-		}
-		return p.Float(key, 1)
-	}
-	kinds := []string{"default", "linear", "llama3", "longrope", Dynamic}
-	switch p.String("rope_type", p.String("type", "default", kinds...), kinds...) {
-	case "linear":
-		c.Stretch = nn.Uniform(number("factor"))
-	case "llama3":
-		c.Stretch = nn.Stretch{
-			Factor: number("factor"), Low: number("low_freq_factor"),
-			High: number("high_freq_factor"), Original: number("original_max_position_embeddings"),
-		}
-		if p.Has("high_freq_factor") && c.Stretch.High <= c.Stretch.Low {
-			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
-				c.Stretch.High, c.Stretch.Low)
-		}
-	case "longrope":
-		short, long := p.Floats("short_factor", c.HeadDim/2), p.Floats("long_factor", c.HeadDim/2)
-		if !slices.Equal(short, long) {
-			p.Fail("long_factor", "differs from short_factor, which is not supported: "+
-				"a rotation that changes with the prompt's length; want equal lists")
-		}
-		if got := number("attention_factor"); got != 1 {
-			p.Fail("attention_factor", "got %v, which is not supported, want 1", got)
-		}
-		if len(short) > 0 {
-			c.Stretch = nn.Each(short)
-		}
-	}
+	EOS         []int32 // ids that end an answer
 }
 
 // Tower returns the sizes of the layers.
@@ -165,16 +69,6 @@ func (c *Config) Fields() []model.Field {
 			model.Field{Name: "RoPE pairs (time, height, width)", Value: c.Sections})
 	}
 	return fields
-}
-
-// Check returns an error for sizes that fit the weights but not the arithmetic.
-func (c *Config) Check() error {
-	if c.HeadDim%2 != 0 {
-		return fmt.Errorf("llama: config.json: text_config: head_dim: got %d "+
-			"(hidden_size/num_attention_heads when absent), want an even number (rotary pairs)",
-			c.HeadDim)
-	}
-	return nil
 }
 
 // Decoder is a bound LLaMA language model.
@@ -209,6 +103,10 @@ func New(b *model.Binder, c Config) *Decoder {
 	}
 	if c.Stretch.Factor > 0 {
 		d.rope.Stretch(c.Stretch)
+	}
+	if c.HeadDim%2 != 0 { // weights of other shapes say more than this
+		b.Refuse("hidden_size/num_attention_heads: got %d, want an even number (rotary pairs)",
+			c.HeadDim)
 	}
 	b = b.Decoder()
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)

@@ -161,9 +161,6 @@ func TextOnly(
 ) func(*model.Source) (model.Multimodal, error) {
 	return func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture, decoder,
-			func(v *model.Values) (llama.Config, []int32) {
-				c := ReadText(v, kinds...)
-				return c.Config, c.EOS
-			})
+			func(v *model.Values) llama.Config { return ReadText(v, kinds...) })
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -34,7 +33,6 @@ type Config struct {
 	Full       bool  // the class token enters the projector too
 	Act        string
 	Bias       bool
-	EOS        []int32
 
 	VideoToken int32    // -1: there are no videos
 	Canvases   [][2]int // [height, width] in pixels to which a picture in tiles is resized
@@ -63,13 +61,12 @@ func ParseConfig(data []byte) (*Config, error) {
 // ReadConfig reads the settings that models of this family share, with towerOf the tower's, and
 // records problems in v.
 func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Config {
-	text := ReadText(v, decoders...)
 	c := &Config{
+		Text:   ReadText(v, decoders...),
 		Vision: towerOf(v.Object("vision_config", true)),
-		Text:   text.Config, EOS: text.EOS,
-		Full: v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
-		Act:  v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
-		Bias: v.Bool("multimodal_projector_bias", true),
+		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
+		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
+		Bias:   v.Bool("multimodal_projector_bias", true),
 
 		VideoToken: -1,
 	}
@@ -91,10 +88,11 @@ func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Confi
 	return c
 }
 
-// ReadText reads the decoder's sizes and the end tokens; kinds are the model_types that it may
+// ReadText reads the decoder's part; kinds are the model_types that it may
 // have, the first if it is absent. A tied head is said in text_config or in v.
-func ReadText(v *model.Values, kinds ...string) qwen2.Config {
-	c := qwen2.Parse(v.Object("text_config", true), kinds...)
+func ReadText(v *model.Values, kinds ...string) llama.Config {
+	text := v.Object("text_config", true)
+	c := llama.Parse(text, text.String("model_type", kinds[0], kinds...))
 	onTop := v.Bool("tie_word_embeddings", false)
 	c.Tied = c.Tied || onTop
 	return c
@@ -165,11 +163,8 @@ func (m *Model) finish(b *model.Binder, architecture string) error {
 	if err := b.Finish(); err != nil {
 		return err
 	}
-	if err := m.cfg.Text.Check(); err != nil {
-		return err
-	}
 	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
-	info.Architecture, info.EOS = architecture, m.cfg.EOS
+	info.Architecture, info.EOS = architecture, m.cfg.Text.EOS
 	info.Params, info.Bytes, info.Types = b.Params()
 	info.Vision = []model.Field{
 		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},

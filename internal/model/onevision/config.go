@@ -28,7 +28,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	video, videoKey := token(v, "video_token_index", "video_token_id", 151647)
 	c := &Config{
 		Config: &llava.Config{
-			Vision: vision, Text: text.Config, EOS: text.EOS,
+			Vision: vision, Text: text,
 			ImageToken: picture, VideoToken: video,
 			Features: llava.Features(v, vision.Layers, -1),
 			Act:      v.String("projector_hidden_act", "gelu", "gelu"),

@@ -8,8 +8,8 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/llava"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 )
 
 // architecture is the class in config.json.
@@ -19,7 +19,7 @@ const architecture = "LlavaOnevisionForConditionalGeneration"
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "llava_onevision", Architectures: []string{architecture}, Forms: llava.Forms,
-		Bias: qwen2.Biased, Export: export,
+		Bias: llama.Biased, Export: export,
 	},
 	New: New, Text: llava.TextOnly(architecture+", text only", "qwen2"),
 	Processors: []imageproc.Kind{{

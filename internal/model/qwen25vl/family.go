@@ -5,7 +5,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
+	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/qwen2vl"
 )
 
@@ -16,7 +16,7 @@ const architecture = "Qwen2_5_VLForConditionalGeneration"
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "qwen2_5_vl", Architectures: []string{architecture}, Forms: qwen2vl.Forms,
-		Bias: qwen2.Biased, GGUF: gguf,
+		Bias: llama.Biased, GGUF: gguf,
 	},
 	New: New, Text: qwen2vl.Text(architecture), Processors: qwen2vl.Processors,
 	Video: qwen2vl.Video,

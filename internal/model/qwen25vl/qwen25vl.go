@@ -68,7 +68,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
 	m.Model = cells.Model{
 		Name: "qwen25vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,
-		Text: llama.New(b, c.Text.Config), Tokens: c.Tokens,
+		Text: llama.New(b, c.Text), Tokens: c.Tokens,
 		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
 	}
 	if err := b.Finish(); err != nil {

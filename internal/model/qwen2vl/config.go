@@ -5,12 +5,12 @@ import (
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
+	"github.com/restore-vlm/restore/internal/model/llama"
 )
 
 // Decoder is what a config.json says of the decoder and of the tokens that stand for pictures.
 type Decoder struct {
-	Text   qwen2.Config
+	Text   llama.Config
 	Tokens cells.Tokens
 }
 
@@ -24,7 +24,7 @@ func ParseDecoder(v *model.Values) Decoder {
 		v.Fail("text_config", "missing, want an object (or its keys at the top, as in older files)")
 	}
 	d := Decoder{
-		Text: qwen2.ParseConfig(text, qwen2.VL, v.Bool("tie_word_embeddings", false)),
+		Text: llama.Parse(text, "qwen2_vl_text"),
 		Tokens: cells.Tokens{
 			Image:  int32(v.Int("image_token_id", -1, 0, 1<<30)),
 			Video:  -1,
@@ -32,14 +32,13 @@ func ParseDecoder(v *model.Values) Decoder {
 			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
 		},
 	}
+	if !text.Has("tie_word_embeddings") {
+		d.Text.Tied = v.Bool("tie_word_embeddings", false)
+	}
 	if v.Has("video_token_id") {
 		d.Tokens.Video = int32(v.Int("video_token_id", -1, 0, 1<<30))
 	}
 	d.Tokens.Check(v, d.Text.Vocab)
-	if d.Text.Sections == nil {
-		text.Fail("mrope_section",
-			"missing, want the numbers of rotary pairs that follow time, height and width")
-	}
 	return d
 }
 

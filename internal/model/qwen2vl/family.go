@@ -8,7 +8,6 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/qwen2"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
@@ -18,7 +17,7 @@ const architecture = "Qwen2VLForConditionalGeneration"
 // Family is Qwen2-VL.
 var Family = model.Family{
 	Family: checkpoint.Family{
-		Name: "qwen2_vl", Architectures: []string{architecture}, Forms: Forms, Bias: qwen2.Biased,
+		Name: "qwen2_vl", Architectures: []string{architecture}, Forms: Forms, Bias: llama.Biased,
 		GGUF: gguf,
 	},
 	New: New, Text: Text(architecture), Processors: Processors, Video: Video,
@@ -48,10 +47,7 @@ var Video = imageproc.VideoKind{Class: "Qwen2VLVideoProcessor", New: withVideos}
 func Text(architecture string) func(ck *model.Source) (model.Multimodal, error) {
 	return func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture+", text only", "",
-			func(v *model.Values) (llama.Config, []int32) {
-				c := qwen2.ParseConfig(v, qwen2.VL, false)
-				return c.Config, c.EOS
-			})
+			func(v *model.Values) llama.Config { return llama.Parse(v, "qwen2_vl_text") })
 	}
 }
 

@@ -51,7 +51,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m := &Model{cfg: c, vision: cells.NewWhole(b.In("visual."), c.Vision, names, nn.QuickGELU)}
 	m.Model = cells.Model{
 		Name: "qwen2vl", Tower: &c.Vision, Run: m.vision.Encode, Attn: &m.vision.Attn,
-		Text: llama.New(b, c.Text.Config), Tokens: c.Tokens,
+		Text: llama.New(b, c.Text), Tokens: c.Tokens,
 		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
 	}
 	if err := b.Finish(); err != nil {

@@ -2,7 +2,6 @@ package qwen3vl
 
 import (
 	"math"
-	"slices"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
@@ -14,7 +13,6 @@ type Config struct {
 	Vision VisionConfig
 	Text   llama.Config
 	Tokens cells.Tokens
-	EOS    []int32
 }
 
 // VisionConfig holds the encoder's sizes.
@@ -30,17 +28,15 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := v.Object("text_config", true)
 	c := &Config{
 		Vision: parseVision(v.Object("vision_config", true)),
-		Text:   parseText(v, text),
+		Text:   parseText(v),
 		Tokens: cells.Tokens{
 			Image:  int32(v.Int("image_token_id", 151655, 0, 1<<30)),
 			Video:  int32(v.Int("video_token_id", 151656, 0, 1<<30)),
 			Before: int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
 			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
 		},
-		EOS: text.IDs("eos_token_id"),
 	}
 	c.Text.Deep = len(c.Vision.Deep)
 	c.Tokens.Check(v, c.Text.Vocab)
@@ -55,47 +51,14 @@ func ParseConfig(data []byte) (*Config, error) {
 	return c, v.Err()
 }
 
-// parseText reads v, the text_config object of top. Absent keys take the defaults of transformers'
-// Qwen3VLTextConfig, but its releases disagree about rope_theta's. A tied head is said in v, which
-// 4.57 reads, or in top, which 5.x reads.
-func parseText(top, v *model.Values) llama.Config {
-	v.Unsupported(map[string]string{
-		"model_type": `"qwen3_vl_text"`, "attention_bias": "false", "use_sliding_window": "false",
-	})
-	c := llama.Config{
-		Hidden:       v.Int("hidden_size", 4096, 1, 1<<16),
-		Layers:       v.Int("num_hidden_layers", 32, 1, 1<<10),
-		MLP:          v.Int("intermediate_size", 22016, 1, 1<<18),
-		Vocab:        v.Int("vocab_size", 151936, 1, 1<<22),
-		MaxPositions: v.Int("max_position_embeddings", 128000, 1, 1<<24),
-		Heads:        v.Int("num_attention_heads", 32, 1, 1<<10),
-		KVHeads:      v.Int("num_key_value_heads", 32, 1, 1<<10),
-		HeadDim:      v.Int("head_dim", 128, 2, 1<<12),
-		Eps:          v.Float("rms_norm_eps", 1e-6),
-		Theta:        v.Float("rope_theta", 0),
-		Interleaved:  true, HeadNorm: true,
-	}
-	inText, onTop := v.Bool("tie_word_embeddings", false), top.Bool("tie_word_embeddings", false)
-	c.Tied = inText || onTop
-	if c.Heads%c.KVHeads != 0 {
-		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
-			c.KVHeads, c.Heads)
-	}
-	if c.HeadDim%2 != 0 {
-		v.Fail("head_dim", "got %d, want an even number (rotary pairs)", c.HeadDim)
-	}
-	p, key := v.Rotation()
-	if c.Theta = p.Float("rope_theta", c.Theta); c.Theta == 0 {
-		v.Fail("rope_theta", "missing here and in %s, want a number", key)
-	}
-	p.String("rope_type", "default", "default", "mrope")
-	p.String("type", "default", "default", "mrope")
-	p.Unsupported(map[string]string{"mrope_interleaved": "true"})
-	c.Sections = p.Ints("mrope_section", []int{24, 20, 20})
-	if len(c.Sections) != 3 || slices.Min(c.Sections) < 0 {
-		p.Fail("mrope_section", "got %v, want 3 numbers of 0 or more", c.Sections)
-	}
-	v.String("hidden_act", "silu", "silu")
+// parseText reads the text_config object of v. A tied head is said in it, which transformers 4.57
+// reads, or in v, which 5.x reads.
+func parseText(v *model.Values) llama.Config {
+	text := v.Object("text_config", true)
+	const kind = "qwen3_vl_text"
+	c := llama.Parse(text, text.String("model_type", kind, kind))
+	onTop := v.Bool("tie_word_embeddings", false)
+	c.Tied = c.Tied || onTop
 	return c
 }
 

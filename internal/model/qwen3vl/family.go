@@ -7,7 +7,6 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
-	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
@@ -22,10 +21,7 @@ var Family = model.Family{
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture+", text only", "",
-			func(v *model.Values) (llama.Config, []int32) {
-				text := v.Object("text_config", true)
-				return parseText(v, text), text.IDs("eos_token_id")
-			})
+			parseText)
 	},
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,

@@ -50,7 +50,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m.Model = cells.Model{
 		Name: "qwen3vl", Tower: &c.Vision.Tower, Run: m.vision.Encode, Attn: &m.vision.Attn,
 		Text: llama.New(b, c.Text), Tokens: c.Tokens,
-		About: model.Info{Architecture: architecture, EOS: c.EOS, SizesOf: m.sizes},
+		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
 	}
 	if err := b.Finish(); err != nil {
 		return nil, err

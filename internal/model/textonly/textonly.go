@@ -19,28 +19,24 @@ type Model struct {
 	info model.Info
 }
 
-// New binds the decoder whose weights' names begin with prefix. read returns its configuration and
-// the ids that end an answer.
+// New binds the decoder whose weights' names begin with prefix. read returns its configuration.
 func New(
 	ck *model.Source, architecture, prefix string,
-	read func(v *model.Values) (llama.Config, []int32),
+	read func(v *model.Values) llama.Config,
 ) (model.Multimodal, error) {
 	v, err := model.ParseConfig(ck.Config())
 	if err != nil {
 		return nil, err
 	}
-	c, eos := read(v)
+	c := read(v)
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
 	m := &Model{
-		text: llama.New(b.In(prefix), c), info: model.Info{Architecture: architecture, EOS: eos},
+		text: llama.New(b.In(prefix), c), info: model.Info{Architecture: architecture, EOS: c.EOS},
 	}
 	if err := b.Finish(); err != nil {
-		return nil, err
-	}
-	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	m.info.Params, m.info.Bytes, m.info.Types = b.Params()

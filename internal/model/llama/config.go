@@ -1,0 +1,178 @@
+package llama
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// kind is what transformers' configuration of one model_type has of its own: the values of absent
+// keys, and keys that have no other value here. KVHeads 0 is as many as heads, HeadDim 0
+// hidden_size/num_attention_heads. A Window is read where it is not 0, axes of the rotation where
+// Sections are not nil.
+type kind struct {
+	Config
+	only map[string]string
+}
+
+var kinds = map[string]kind{
+	"llama": {Config{
+		Hidden: 4096, Layers: 32, MLP: 11008, Vocab: 32000, MaxPositions: 2048, Heads: 32,
+		Eps: 1e-6, Theta: 1e4,
+	}, map[string]string{
+		"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1",
+		"sliding_window": "null",
+	}},
+	"mistral": {Config{
+		Hidden: 4096, Layers: 32, MLP: 14336, Vocab: 32000, MaxPositions: 131072, Heads: 32,
+		KVHeads: 8, Window: 4096, Eps: 1e-6, Theta: 1e4,
+	}, map[string]string{"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1"}},
+	"qwen2": {Config{
+		Hidden: 4096, Layers: 32, MLP: 22016, Vocab: 151936, MaxPositions: 32768, Heads: 32,
+		KVHeads: 32, Eps: 1e-6, Theta: 1e4, Bias: true,
+	}, map[string]string{"use_sliding_window": "false"}},
+	"qwen3": {Config{
+		Hidden: 4096, Layers: 32, MLP: 22016, Vocab: 151936, MaxPositions: 32768, Heads: 32,
+		KVHeads: 32, HeadDim: 128, Eps: 1e-6, Theta: 1e4, HeadNorm: true,
+	}, map[string]string{"attention_bias": "false", "use_sliding_window": "false"}},
+	"qwen2_vl_text": {Config{ // and Qwen2.5-VL's
+		Hidden: 8192, Layers: 80, MLP: 29568, Vocab: 152064, MaxPositions: 32768, Heads: 64,
+		KVHeads: 8, Eps: 1e-5, Theta: 1e6, Bias: true, Sections: []int{},
+	}, map[string]string{"use_sliding_window": "false"}},
+	"qwen3_vl_text": {Config{ // releases disagree about the theta
+		Hidden: 4096, Layers: 32, MLP: 22016, Vocab: 151936, MaxPositions: 128000, Heads: 32,
+		KVHeads: 32, HeadDim: 128, Eps: 1e-6, HeadNorm: true, Sections: []int{24, 20, 20},
+		Interleaved: true,
+	}, map[string]string{"attention_bias": "false", "use_sliding_window": "false"}},
+}
+
+// Biased reports whether a module of a decoder with Bias has one: queries, keys and values have.
+func Biased(module string) bool {
+	return strings.HasSuffix(module, ".q_proj") || strings.HasSuffix(module, ".k_proj") ||
+		strings.HasSuffix(module, ".v_proj")
+}
+
+// Parse reads v, a text_config object of a model_type: llama, mistral, qwen2, qwen3, qwen2_vl_text
+// or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or that of
+// transformers 5 (rope_parameters).
+func Parse(v *model.Values, kind string) Config {
+	c := kinds[kind].Config
+	c.Hidden = v.Int("hidden_size", c.Hidden, 1, 1<<16)
+	c.Layers = v.Int("num_hidden_layers", c.Layers, 1, 1<<10)
+	c.MLP = v.Int("intermediate_size", c.MLP, 1, 1<<18)
+	c.Vocab = v.Int("vocab_size", c.Vocab, 1, 1<<22)
+	c.MaxPositions = v.Int("max_position_embeddings", c.MaxPositions, 1, 1<<24)
+	c.Heads = v.Int("num_attention_heads", c.Heads, 1, 1<<10)
+	if c.KVHeads == 0 || v.Null("num_key_value_heads") {
+		c.KVHeads = c.Heads
+	}
+	c.KVHeads = v.Int("num_key_value_heads", c.KVHeads, 1, 1<<10)
+	if c.Heads%c.KVHeads != 0 {
+		v.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
+			c.KVHeads, c.Heads)
+	}
+	if !v.Has("head_dim") && c.HeadDim == 0 && c.Hidden%c.Heads != 0 {
+		v.Fail("num_attention_heads", "got %d, which does not divide hidden_size %d", c.Heads,
+			c.Hidden)
+	}
+	c.HeadDim = v.Int("head_dim", cmp.Or(c.HeadDim, c.Hidden/c.Heads), 1, 1<<12)
+	if v.Has("head_dim") && c.HeadDim%2 != 0 {
+		v.Fail("head_dim", "got %d, want an even number (rotary pairs)", c.HeadDim)
+	}
+	c.Eps = v.Float("rms_norm_eps", c.Eps)
+	c.Tied = v.Bool("tie_word_embeddings", false)
+	c.EOS = v.IDs("eos_token_id")
+	v.String("hidden_act", "silu", "silu")
+	v.Unsupported(kinds[kind].only)
+	for i, kind := range v.Strings("layer_types") {
+		if kind != "full_attention" {
+			v.Fail("layer_types",
+				"got %q for layer %d, which is not supported, want \"full_attention\"", kind, i)
+			break
+		}
+	}
+	if v.Null("sliding_window") {
+		c.Window = 0
+	}
+	if c.Window > 0 {
+		c.Window = v.Int("sliding_window", c.Window, 1, 1<<24)
+	}
+	if c.Window >= c.MaxPositions {
+		c.Window = 0
+	}
+	c.rotation(v)
+	return c
+}
+
+// Dynamic is the type of a rotation that is stretched for prompts longer than
+// max_position_embeddings. Contexts end there, so it is the default rotation.
+const Dynamic = "dynamic"
+
+// rotation reads the base of the rotation, its axes and how it is stretched.
+func (c *Config) rotation(v *model.Values) {
+	p, key := v.Rotation()
+	c.Theta = p.Float("rope_theta", v.Float("rope_theta", c.Theta))
+	if c.Theta == 0 {
+		v.Fail("rope_theta", "missing here and in %s, want a number", key)
+	}
+	kinds := []string{"default", Dynamic, "linear", "llama3", "longrope"}
+	if c.Sections != nil {
+		kinds = []string{"default", Dynamic, "mrope"}
+		c.axes(p)
+	}
+	number := func(key string) float64 {
+		if !p.Has(key) {
+			p.Fail(key, "missing, want a number above 0")
+		}
+		return p.Float(key, 1)
+	}
+	switch p.String("rope_type", p.String("type", "default", kinds...), kinds...) {
+	case "linear":
+		c.Stretch = nn.Uniform(number("factor"))
+	case "llama3":
+		c.Stretch = nn.Stretch{
+			Factor: number("factor"), Low: number("low_freq_factor"),
+			High: number("high_freq_factor"), Original: number("original_max_position_embeddings"),
+		}
+		if p.Has("high_freq_factor") && c.Stretch.High <= c.Stretch.Low {
+			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
+				c.Stretch.High, c.Stretch.Low)
+		}
+	case "longrope":
+		short, long := p.Floats("short_factor", c.HeadDim/2), p.Floats("long_factor", c.HeadDim/2)
+		if !slices.Equal(short, long) {
+			p.Fail("long_factor", "differs from short_factor, which is not supported: "+
+				"a rotation that changes with the prompt's length; want equal lists")
+		}
+		if got := number("attention_factor"); got != 1 {
+			p.Fail("attention_factor", "got %v, which is not supported, want 1", got)
+		}
+		if len(short) > 0 {
+			c.Stretch = nn.Each(short)
+		}
+	}
+}
+
+// axes reads how many rotary pairs follow each axis. Interleaved axes need not sum to all: the rest
+// follows time.
+func (c *Config) axes(p *model.Values) {
+	if c.Interleaved {
+		p.Unsupported(map[string]string{"mrope_interleaved": "true"})
+	}
+	c.Sections = p.Ints("mrope_section", c.Sections)
+	sum := 0
+	for _, n := range c.Sections {
+		if n < 0 || n > c.HeadDim {
+			p.Fail("mrope_section", "got %d, want 0 to %d", n, c.HeadDim/2)
+			return
+		}
+		sum += n
+	}
+	if len(c.Sections) != 3 || !c.Interleaved && sum != c.HeadDim/2 {
+		p.Fail("mrope_section", "got %v, want 3 numbers of rotary pairs that follow time, height "+
+			"and width and sum to %d (half of the head dim)", c.Sections, c.HeadDim/2)
+	}
+}

@@ -1,0 +1,116 @@
+package llama
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/model"
+)
+
+// parse reads a text_config of some keys.
+func parse(t *testing.T, kind, config string) (Config, error) {
+	t.Helper()
+	v, err := model.ParseConfig([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Parse(v, kind), v.Err()
+}
+
+// Ensure that head_dim is the width of a head, as in transformers, and hidden_size/heads without
+// it.
+func TestHeadDim(t *testing.T) {
+	for config, want := range map[string]int{
+		`"hidden_size":48,"num_attention_heads":4`:                    12,
+		`"hidden_size":48,"num_attention_heads":4,"head_dim":null`:    12,
+		`"hidden_size":48,"num_attention_heads":4,"head_dim":20`:      20,
+		`"hidden_size":50,"num_attention_heads":4,"head_dim":16`:      16,
+		`"hidden_size":50,"num_attention_heads":4`:                    -1, // not divided
+		`"hidden_size":48,"num_attention_heads":4,"head_dim":15`:      -1, // odd
+		`"hidden_size":48,"num_attention_heads":4,"head_dim":"large"`: -1,
+	} {
+		c, err := parse(t, "qwen2", `{"num_key_value_heads":2,`+config+`}`)
+		switch {
+		case want < 0 && (err == nil || !strings.Contains(err.Error(), "head")):
+			t.Errorf("%s: got %v, want an error about heads", config, err)
+		case want > 0 && (err != nil || c.HeadDim != want):
+			t.Errorf("%s: got %d, %v, want %d", config, c.HeadDim, err, want)
+		}
+	}
+}
+
+// Ensure that null key-value heads are as many as heads, as in transformers 5.24, and absent ones
+// what each configuration there has.
+func TestKeyValueHeads(t *testing.T) {
+	for kind, absent := range map[string]int{
+		"llama": 16, "mistral": 8, "qwen2": 32, "qwen3": 32, "qwen2_vl_text": 8, "qwen3_vl_text": 32,
+	} {
+		const common = `{"rope_theta":1e4,"num_attention_heads":`
+		c, err := parse(t, kind, common+`16,"num_key_value_heads":null}`)
+		if c.KVHeads != 16 {
+			t.Errorf("%s: null: got %d, %v, want 16", kind, c.KVHeads, err)
+		}
+		heads := `32}`
+		if kind == "llama" {
+			heads = `16}`
+		}
+		if c, err = parse(t, kind, common+heads); c.KVHeads != absent {
+			t.Errorf("%s: absent: got %d, %v, want %d", kind, c.KVHeads, err, absent)
+		}
+	}
+}
+
+// Ensure that rope_scaling replaces rope_parameters as in transformers 4.57 and 5.24, whose theta
+// and sections these are.
+func TestRotation(t *testing.T) {
+	const parameters = `"rope_parameters":{"rope_type":"default","rope_theta":5e5,` +
+		`"mrope_section":[2,3,3]},`
+	for _, c := range []struct {
+		scaling  string
+		theta    float64 // 0: refused
+		sections []int
+	}{
+		{`null`, 5e5, []int{2, 3, 3}},
+		{`{}`, 5e5, []int{2, 3, 3}}, // 5.24; 4.57 refuses it
+		{`{"type":"linear","factor":3.0,"mrope_section":[4,2,2]}`, 0, nil},
+		{`{"type":"default"}`, 0, nil}, // without sections
+		{`{"rope_type":"default","mrope_section":[4,2,2]}`, 1e6, []int{4, 2, 2}},
+		{`{"type":"mrope","mrope_section":[4,2,2]},"rope_theta":7e5`, 7e5, []int{4, 2, 2}},
+	} {
+		got, err := parse(t, "qwen2_vl_text", `{"hidden_size":64,"num_attention_heads":4,`+
+			`"num_key_value_heads":2,`+parameters+`"rope_scaling":`+c.scaling+`}`)
+		switch {
+		case c.theta == 0 && (err == nil || !strings.Contains(err.Error(), "rope_scaling")):
+			t.Errorf("%s: got %v, want an error about rope_scaling", c.scaling, err)
+		case c.theta != 0 && (err != nil || got.Theta != c.theta ||
+			!slices.Equal(got.Sections, c.sections)):
+			t.Errorf("%s: theta %g, sections %v, %v, want %g, %v", c.scaling, got.Theta,
+				got.Sections, err, c.theta, c.sections)
+		}
+	}
+}
+
+// Ensure that what a decoder does not compute is refused by name.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ kind, config, want string }{
+		{"llama", `"attention_bias":true`, "attention_bias"},
+		{"llama", `"sliding_window":4096`, "sliding_window"},
+		{"mistral", `"mlp_bias":true`, "mlp_bias"},
+		{"qwen2", `"use_sliding_window":true`, "use_sliding_window"},
+		{"qwen2", `"layer_types":["full_attention","sliding_attention"]`, "layer_types"},
+		{"qwen3", `"attention_bias":true`, "attention_bias"},
+		{"qwen3", `"hidden_act":"gelu"`, "hidden_act"},
+		{"qwen3", `"rope_scaling":{"type":"yarn","factor":4.0}`, "yarn"},
+		{"qwen3_vl_text", `"rope_scaling":{"mrope_interleaved":false}`, "mrope_interleaved"},
+		{"qwen3_vl_text", `"rope_parameters":null`, "rope_theta"},
+	} {
+		_, err := parse(t, c.kind, `{`+c.config+`}`)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %s: got %v, want an error about %s", c.kind, c.config, err, c.want)
+		}
+	}
+	if c, err := parse(t, "qwen2", `{"sliding_window":4096}`); err != nil || c.Window != 0 {
+		t.Errorf("qwen2's disabled window: got %d, %v, want 0", c.Window, err)
+	}
+}
