@@ -57,7 +57,7 @@ type Reduction struct {
 	Scores  map[string][]float32 // the base's own scores, by the names in its description
 	Indices map[string][]int32   // the base's own lists of tokens or counts
 
-	Stages []StageResult // of a method inside the encoder or the decoder, or both of two stages
+	Stages []StageResult // of a method inside the encoder or the decoder
 
 	SelectTime, MergeTime time.Duration
 }
@@ -134,11 +134,7 @@ func (r *Reduction) AfterStage(i int) *Reduction {
 	out := &Reduction{Options: r.Options, N: r.N, Stages: r.Stages[:i+1]}
 	st, o := &r.Stages[i], &out.Options
 	o.NVis, o.Keep, o.Merge = st.Stage.Rows(), st.Stage.Kept, st.Stage.Merged
-	switch first := o.First; {
-	case first != nil && i == 0:
-		o.Anchors, o.AnchorPool, o.Join = first.Anchors, first.AnchorPool, first.Join
-		o.Stages, o.First = nil, nil
-	case first == nil && o.EncoderBlocks == 0:
+	if o.EncoderBlocks == 0 {
 		o.Stages = o.Stages[:i+1]
 	}
 	out.SetRows(st.Rows)

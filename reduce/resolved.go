@@ -46,13 +46,9 @@ type Resolved struct {
 	// For methods inside the encoder: blocks up to the one whose output is the features.
 	EncoderBlocks int `json:"encoder_blocks,omitempty"`
 
-	// For methods inside the decoder, and for two stages. NVis, Keep and Merge then describe the
-	// last stage; so do Anchors, AnchorPool and Join with two stages.
+	// For methods inside the decoder. NVis, Keep and Merge then describe the last stage.
 	Stages []Stage `json:"stages,omitempty"` // those that remove rows
 	Mean   float64 `json:"mean,omitempty"`   // average number of tokens that enter a layer
-
-	// First is what reaches the decoder, where a second stage merges it; nil: there is one stage.
-	First *FirstStage `json:"first_stage,omitempty"`
 
 	// Before is what a method before the encoder did; N then counts the tokens that it left. nil:
 	// there was none, or it is the base itself.
@@ -62,17 +58,6 @@ type Resolved struct {
 	Content *Content `json:"content,omitempty"`
 
 	Own []Value `json:"-"` // the method's own parameters; in JSON they are fields like the others
-}
-
-// FirstStage is the first of two stages: the reduction before the decoder.
-type FirstStage struct {
-	NVis  int `json:"n_vis"` // tokens that enter the decoder
-	Keep  int `json:"keep"`  // of them, kept by the base's criterion
-	Merge int `json:"merge"` // of them, merged into anchors
-
-	Anchors    string `json:"anchors"`
-	AnchorPool string `json:"anchor_pool"` // empty if density is not used
-	Join       string `json:"join"`
 }
 
 // Before describes a method before the encoder that comes before a base.
@@ -161,17 +146,12 @@ func (r Resolved) String() string {
 	} else {
 		fmt.Fprintf(&b, "%s, %s, positions %s", r.Base, r.budget(), r.Positions)
 	}
-	last := FirstStage{r.NVis, r.Keep, r.Merge, r.Anchors, r.AnchorPool, r.Join}
-	if r.Restore && (last.merges() || r.First != nil) {
+	// tokens become part of rows of others
+	if r.Restore && (r.Merge > 0 || r.Join == "all" || r.Join == "count") {
 		if r.MergePosition != "" { // "" if kept tokens only count others
 			fmt.Fprintf(&b, ", merge-position %s", r.MergePosition)
 		}
-		if r.First != nil && r.First.merges() {
-			fmt.Fprintf(&b, ", first %s, then", r.First)
-		} else {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, " %s", &last)
+		fmt.Fprintf(&b, ", %s", r.merging())
 	}
 	writeGiven(&b, r.Own)
 	if r.Before != nil {
@@ -196,11 +176,8 @@ func writeGiven(b *strings.Builder, own []Value) {
 	}
 }
 
-// merges reports whether tokens become part of rows of others.
-func (s *FirstStage) merges() bool { return s.Merge > 0 || s.Join == "all" || s.Join == "count" }
-
-// String describes how tokens are merged.
-func (s *FirstStage) String() string {
+// merging describes how tokens are merged.
+func (s *Resolved) merging() string {
 	var parts []string
 	if s.Anchors != "" {
 		parts = append(parts, "anchors "+s.Anchors)
@@ -228,9 +205,6 @@ func (r *Resolved) budget() string {
 	for i, s := range r.Stages {
 		stages[i] = fmt.Sprintf("%d:%d", s.Layer, s.Rows())
 	}
-	schedule := "schedule " + strings.Join(stages, ",")
-	if r.First != nil {
-		schedule = fmt.Sprintf("two stages 0:%d,%s", r.First.NVis, strings.Join(stages, ","))
-	}
-	return fmt.Sprintf("%s (%.4g of %d tokens a layer)%s", schedule, r.Mean, r.N, why)
+	return fmt.Sprintf("schedule %s (%.4g of %d tokens a layer)%s", strings.Join(stages, ","),
+		r.Mean, r.N, why)
 }

@@ -38,14 +38,14 @@ func (o *benchmarkOptions) anchorsOpen() (bool, error) {
 		return false, err
 	}
 	open := o.server == "" && o.nats.URL == "" && how.Restore && how.Base != "none" &&
-		!how.TwoStages && how.Compat == "" && how.Anchors == "" && how.Join == "" &&
+		how.Compat == "" && how.Anchors == "" && how.Join == "" &&
 		how.AnchorPool == ""
 	for _, rule := range []string{"released", "covered"} { // not every method has both
 		open = open && withAnchors(r, rule).Check() == nil
 	}
 	if !open && o.both && cli.OnCommandLine(o.fs.Lookup("both")) {
-		return false, cli.Flagf("both", "has no use here, want RESTORE over a --base, in one "+
-			"stage, anchors left to auto, and a model that is loaded here")
+		return false, cli.Flagf("both", "has no use here, want RESTORE over a --base, "+
+			"anchors left to auto, and a model that is loaded here")
 	}
 	return open && o.both, nil
 }

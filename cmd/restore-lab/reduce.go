@@ -66,10 +66,6 @@ func (o *reduceOptions) methodOptions() (opts methods.Options, err error) {
 	if opts, err = options(&o.reduction); err != nil {
 		return opts, err
 	}
-	if opts.TwoStages {
-		return opts, cli.Flagf("two-stages", "the second stage acts inside the decoder: tokens "+
-			"from a file pass none, want restore run or restore-lab trace")
-	}
 	if opts.Inside() {
 		return opts, cli.Flagf("base", "got %s, which acts inside the decoder: tokens from a file "+
 			"pass none, want restore run or restore-lab trace", opts.Base)

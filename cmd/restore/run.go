@@ -105,11 +105,8 @@ func (o *runOptions) check() (r restore.Request, err error) {
 		return r, err
 	}
 	base, _ := r.Reduction.Options["base"].(string)
-	stages := r.Reduction.Options["two-stages"] == true
-	switch cli.Method(base).Site {
-	case reduce.InsideEncoder, reduce.InsideDecoder:
-		stages = true
-	}
+	site := cli.Method(base).Site
+	stages := site == reduce.InsideEncoder || site == reduce.InsideDecoder
 	if o.server.url != "" { // which has its own defaults
 		if r.Reduction, err = o.reduction.Demanded(); err != nil {
 			return r, err
@@ -124,7 +121,7 @@ func (o *runOptions) check() (r restore.Request, err error) {
 			"has nothing to show, got --base none, want a reduction", "overlay"),
 		cli.NoUse(fs, !stages,
 			"has nothing to show, got --base "+base+", want a method inside the encoder "+
-				"or the decoder, or --two-stages", "overlay-stages"),
+				"or the decoder", "overlay-stages"),
 	); err != nil {
 		return r, err
 	}

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore"
-	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/cli"
 	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/engine"
@@ -263,35 +262,6 @@ func TestInsideTheDecoder(t *testing.T) {
 		j.Images[0].Kept != 40 || j.Images[0].Mean != 212 || j.VisualTokens.Mean != 212 ||
 		j.Method != "fastv, schedule 1:288,3:40 (212 of 576 tokens a layer), positions original" {
 		t.Errorf("exit %d, %v, stdout %q, stderr %q", r.Code, err, r.Out, r.Err)
-	}
-}
-
-// Ensure that two stages are reported and drawn, and that a later question finds the picture read.
-func TestTwoStages(t *testing.T) {
-	stages := filepath.Join(t.TempDir(), "stages.png")
-	r := with(context.Background(), nil, clitest.Number+"\n"+clitest.Number+"\n", "run", "--json",
-		"--image",
-		clitest.Drawn(t,
-			clitest.NumberSeed), "--two-stages", "--n-vis", "32", "--overlay-stages", stages)
-	var j [2]answerJSON
-	lines := strings.SplitN(r.Out, "\n", 2)
-	for i := range j {
-		if err := json.Unmarshal([]byte(lines[i]), &j[i]); err != nil {
-			t.Fatalf("exit %d, %v, stdout %q, stderr %q", r.Code, err, r.Out, r.Err)
-		}
-	}
-	want := api.VisualTokens{Before: 576, Merged: 24, Mean: 32}
-	if j[0].Answer != clitest.NumberAnswer || j[1].Answer != clitest.NumberAnswer ||
-		j[0].VisualTokens.VisualTokens != want || j[1].ChosenBefore != 0 ||
-		j[1].CachedTokens < 48 || j[1].Times["select"] != 0 {
-		t.Errorf("first %+v\nsecond %+v", j[0], j[1])
-	}
-	f, err := os.ReadFile(stages)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if im, err := png.Decode(bytes.NewReader(f)); err != nil || im.Bounds().Dx() < 2*24*28 {
-		t.Errorf("drawing of both stages: %v, %v", im.Bounds(), err)
 	}
 }
 

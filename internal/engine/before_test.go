@@ -195,9 +195,9 @@ func composed(base string, n int, restore bool, tau float64) methods.Options {
 	}
 }
 
-// Ensure that methods after the encoder, between the decoder's layers and in two stages choose
-// among the tokens that were encoded, that reports have both budgets, and that with RESTORE every
-// token of the picture is in a row.
+// Ensure that methods after the encoder and between the decoder's layers choose among the tokens
+// that were encoded, that reports have both budgets, and that with RESTORE every token of the
+// picture is in a row.
 func TestBeforeAnother(t *testing.T) {
 	for _, name := range []string{"qwen25vl-tiny", "qwen2vl-tiny", "qwen3vl-tiny"} {
 		e, pic := openLarge(t, name, 2), drawnPage(t, "drift")
@@ -237,11 +237,6 @@ func TestBeforeAnother(t *testing.T) {
 					t.Errorf("%s, %s: sizes add up to %d, want %d", name, base, sum, i.Tokens)
 				}
 			}
-		}
-		o := composed("holov", 16, true, 0.05)
-		o.TwoStages = true
-		if i := ask(o); i.Options.First == nil || i.Encoded != left || i.Options.Before == nil {
-			t.Errorf("%s: two stages: %+v", name, i.Options)
 		}
 		// a budget of more than was encoded is all of that
 		if i := ask(composed("holov", left+1, true, 0.05)); i.Kept+i.Merged != left {

@@ -178,9 +178,6 @@ func (e *Engine) rowsKey(p *picture, features Key) Key {
 		return e.unique()
 	case p.asks(): // see setWords
 		return e.unique()
-	case p.late == nil && p.plan.First != nil: // late options are part of the features' key
-		how, _ := json.Marshal(p.plan.Resolved)
-		return keyOf([]byte("two stages"), features[:], how)
 	}
 	return features
 }

@@ -84,7 +84,7 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 	}
 	c.messages, c.pics = append(d.messages, said), d.pics
 	for _, p := range s.pics {
-		if p.inside != nil && p.plan.First == nil {
+		if p.inside != nil {
 			p.chosen = len(s.units)
 		}
 	}

@@ -183,10 +183,6 @@ func TestIdefics3Methods(t *testing.T) {
 				"positions")
 		}
 	}
-	_, err = trace(methods.Options{Base: "holov", NVis: 9, Restore: true, TwoStages: true})
-	if err == nil || !strings.Contains(err.Error(), "two-stages") {
-		t.Errorf("two stages: got %v, want a refusal", err)
-	}
 	_, err = trace(methods.Options{Base: "holov", NVis: 9, Newlines: "keep"})
 	if err == nil || !strings.Contains(err.Error(), "no newline tokens") {
 		t.Errorf("newlines: got %v, want a refusal", err)

@@ -25,7 +25,7 @@ const (
 	tolScores = 3e-5
 )
 
-// inside lists runs of the authors' released code, of RESTORE over it, and of two stages.
+// inside lists runs of the authors' released code, and of RESTORE over it.
 var inside = []struct {
 	name string
 	o    methods.Options
@@ -47,9 +47,6 @@ var inside = []struct {
 	{"restore_fitprune_a_g50", methods.Options{Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50", methods.Options{Base: "fastv", Schedule: "2:12", Compat: "paper", Restore: true}},
 	{"restore_fastv_k2_n12_g50_code", methods.Options{Base: "fastv", Schedule: "2:12", Restore: true}},
-	{"two_12", methods.Options{Base: "grid", NVis: 12, Restore: true, TwoStages: true, Anchors: "covered", Join: "all"}},
-	{"two_3", methods.Options{Base: "grid", NVis: 3, Restore: true, TwoStages: true}},
-	{"two_12_g0_k5", methods.Options{Base: "grid", NVis: 12, Restore: true, TwoStages: true, SecondLayer: 5, Gamma: new(0.0), Anchors: "covered", Join: "all"}},
 }
 
 // Ensure that rows, positions, key counts, choices, logits and greedy tokens equal the released

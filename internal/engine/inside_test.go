@@ -145,7 +145,7 @@ func (k *reading) read(t *testing.T, units []unit) []float32 {
 		t.Fatal(err)
 	}
 	for _, p := range s.pics {
-		if p.inside != nil && p.plan.First == nil && p.chosen == 0 {
+		if p.inside != nil && p.chosen == 0 {
 			p.chosen = len(units)
 		}
 	}
@@ -181,8 +181,6 @@ func TestInsideLaterTurns(t *testing.T) {
 		"restore_sparsevlm_135_g50": {Base: "sparsevlm", Schedule: "1:20,3:12,5:6", Compat: "paper", Restore: true},
 		"fitprune_a":                {Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "released"},
 		"restore_fitprune_a_g50":    {Base: "fitprune", Schedule: "1:33,2:26,3:21,5:15,6:11,7:9", Compat: "paper", Restore: true},
-		"two_12":                    {Base: "grid", NVis: 12, Restore: true, TwoStages: true, Anchors: "covered", Join: "all"},
-		"two_3":                     {Base: "grid", NVis: 3, Restore: true, TwoStages: true},
 	} {
 		ref := golden.Read(t, filepath.Join("testdata", "inmodel-tiny", name+".ref"))
 		logits, _ := ref["logits"].Float32s()
@@ -229,7 +227,6 @@ func TestInsideChunks(t *testing.T) {
 		{Base: "pdrop", Schedule: "2:20,5:5", Restore: true},
 		{Base: "fitprune", Schedule: "2:20,5:5"},
 		{Base: "dart-text", Schedule: "2:20,5:5", Restore: true},
-		{Base: "grid", NVis: 9, Restore: true, TwoStages: true},
 	} {
 		for place, build := range map[string]func() []unit{
 			"before": func() []unit { return slices.Concat(text, c.units(t, o, 1)) },
@@ -269,7 +266,7 @@ func TestInsideTogether(t *testing.T) {
 	for i, o := range []methods.Options{
 		{Base: "pdrop", Schedule: "1:0.7,3:0.45,5:0.2", Compat: "released"}, {}, {Base: "fastv", Schedule: "2:12", Restore: true}, {Base: "pdrop", Schedule: "3:9", Restore: true},
 		{Base: "fitprune", Schedule: "0:30,2:9"}, {Base: "sparsevlm", Schedule: "1:9", Compat: "released"}, {Base: "fitprune", Schedule: "2:9", Restore: true},
-		{Base: "dart-text", Schedule: "2:13"}, {Base: "grid", NVis: 9, Restore: true, TwoStages: true},
+		{Base: "dart-text", Schedule: "2:13"},
 	} {
 		k := &reading{c: c, root: c.e.marks.Add(1)}
 		want = append(want, k.read(t, c.units(t, o, 1+i%2)))

@@ -186,7 +186,6 @@ func TestInternVLConversation(t *testing.T) {
 	checkConversation(t, open(t, "testdata/internvl-tiny", 2), []methods.Options{
 		{}, {Base: "divprune", NVis: 6, Restore: true}, {Base: "vispruner", NVis: 8},
 		{Base: "visionzip", NVis: 6, Compat: "released"},
-		{Base: "holov", NVis: 9, Restore: true, TwoStages: true},
 	})
 }
 

@@ -279,7 +279,6 @@ func TestNextConversation(t *testing.T) {
 	checkConversation(t, open(t, talkingNext(t), 2), []methods.Options{
 		{}, {Base: "divprune", KeepRatio: 0.3, Restore: true, Newlines: "keep"}, {Base: "vispruner", KeepRatio: 0.3, Restore: true},
 		{Base: "visionzip", KeepRatio: 0.5, Compat: "released"}, {Base: "holov", KeepRatio: 0.3, Newlines: "skip", Restore: true},
-		{Base: "divprune", KeepRatio: 0.2, Newlines: "skip", Restore: true, TwoStages: true}, {Base: "visionzip", KeepRatio: 0.3, Restore: true, TwoStages: true, Positions: "sequential"},
 	})
 }
 

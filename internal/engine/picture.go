@@ -35,7 +35,7 @@ func (p *picture) whole() bool {
 	switch o := &p.plan.Resolved; {
 	case p.tokens != nil:
 		return p.tokens.reduction == nil
-	case p.late != nil || o.First != nil || p.shape.Pruned != nil:
+	case p.late != nil || p.shape.Pruned != nil:
 		return false
 	default:
 		return o.Base == "none" || o.NVis == o.N || len(o.Stages) > 0

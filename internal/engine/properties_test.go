@@ -135,7 +135,6 @@ func TestConversation(t *testing.T) {
 	m := open(t, "", 2)
 	for _, o := range []methods.Options{
 		{}, holov64(), {Base: "divprune", NVis: 64, Restore: true, Compat: "released"},
-		{Base: "holov", NVis: 32, Restore: true, TwoStages: true},
 	} {
 		turns := []struct {
 			text string

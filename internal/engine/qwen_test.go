@@ -516,7 +516,7 @@ func talking(t testing.TB) string {
 func TestAxesConversation(t *testing.T) {
 	checkConversation(t, open(t, talking(t), 2), []methods.Options{
 		{}, {Base: "divprune", NVis: 8, Restore: true}, {Base: "holov", NVis: 8, Restore: true, DecodeDistance: new(false), MergePosition: "mean"},
-		{Base: "holov", NVis: 6, Restore: true, TwoStages: true, MergePosition: "axes-mean"},
+		{Base: "holov", NVis: 6, Restore: true, MergePosition: "axes-mean"},
 	})
 }
 

@@ -133,7 +133,6 @@ func mixed(t testing.TB, e *Engine, n int) []Request {
 		{Base: "divprune", NVis: 7}, {Base: "fastv", Schedule: "2:12", Positions: "sequential"},
 		{Base: "tome", NVis: 18, Restore: true}, {Base: "sparsevlm", Schedule: "1:20,3:12,5:6"}, {Base: "holov", NVis: 12, Restore: true, DecodeDistance: new(false)},
 		{Base: "fitprune", Schedule: "1:33,2:26,5:15", Restore: true}, {Base: "downsample", NVis: 9},
-		{Base: "holov", NVis: 9, Restore: true, TwoStages: true}, {Base: "tome", NVis: 12, Restore: true, TwoStages: true, Positions: "sequential"},
 	}
 	var out []Request
 	for i := range n {

@@ -15,7 +15,6 @@ import (
 // readers are reductions whose criterion reads the text after the encoder.
 var readers = []methods.Options{
 	{Base: "cdpruner", NVis: 48, Restore: true}, {Base: "mmtok", NVis: 48},
-	{Base: "mmtok", NVis: 32, Restore: true, TwoStages: true},
 	{Base: "cdpruner", AutoMean: 32, Restore: true},
 }
 
@@ -41,7 +40,7 @@ func TestChoiceForText(t *testing.T) {
 	ctx := context.Background()
 	const first, second = "What number is written?", "How many red objects are there?"
 	for _, o := range readers {
-		name := fmt.Sprint(o.Base, " two stages ", o.TwoStages, " auto ", o.AutoMean)
+		name := fmt.Sprint(o.Base, " auto ", o.AutoMean)
 		e := opened(t, Options{})
 		pic := drawn(t, 11)
 		fresh := func(r Request) *Answer {

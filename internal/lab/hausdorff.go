@@ -53,12 +53,8 @@ func Hausdorff(
 			"has no distance of its own", o.Base)
 	}
 	if o.Inside() {
-		what := o.Base
-		if o.TwoStages {
-			what = "the second of two stages"
-		}
 		return nil, fmt.Errorf("lab: hausdorff: %s reduces inside the decoder, where "+
-			"rows differ from layer to layer", what)
+			"rows differ from layer to layer", o.Base)
 	}
 	out := make([]float64, pics.Len())
 	for i := range out {

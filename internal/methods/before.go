@@ -205,6 +205,15 @@ func (p *Plan) precede(o *Options) error {
 	return err
 }
 
+// BeforeDecoder returns the plan of what happens before the decoder: what leaves out tokens before
+// a base inside it, or the plan itself.
+func (p *Plan) BeforeDecoder() *Plan {
+	if p.first != nil {
+		return p.first
+	}
+	return p
+}
+
 // checkBefore refuses a method before the base with which the base cannot work.
 func (p *Plan) checkBefore(o *Options) error {
 	if o.Before == "" || o.Before == "none" {

@@ -290,7 +290,6 @@ func TestBeforeRefusals(t *testing.T) {
 		{Options{Base: "pixelprune", KeepRatio: 0.5, Restore: true}, []string{"keep-ratio", "0.5"}},
 		{Options{Base: "pixelprune", AutoMean: 3, Restore: true}, []string{"n-vis", "auto:3"}},
 		{Options{Base: "pixelprune", Guard: true, Restore: true}, []string{"guard", "only calibrates"}},
-		{Options{Base: "pixelprune", TwoStages: true, Restore: true}, []string{"two-stages", "only calibrates"}},
 		{Options{Base: "pixelprune", Gamma: new(0.5), Restore: true}, []string{"gamma", "only calibrates"}},
 		{Options{Base: "pixelprune", Join: "count", Restore: true}, []string{"join", "only calibrates"}},
 		{Options{Base: "tome", NVis: 4, Before: "pixelprune"}, []string{"before", "inside the encoder"}},

@@ -18,10 +18,6 @@ func (r *Plan) Operations(d Dims) (ops float64, known bool) {
 		return 0, true
 	}
 	matrix := func(n int) float64 { return float64(n) * float64(n) * float64(d.C) }
-	if r.first != nil {
-		ops, known = r.first.Operations(d)
-		return ops + matrix(r.first.NVis), known
-	}
 	if m.inside != nil {
 		for i, s := range r.Stages {
 			before := r.N

@@ -148,7 +148,7 @@ func Merge(demands Given, defaults ...Given) Given {
 }
 
 // deciding are the parameters on which the use of others depends.
-var deciding = []string{"restore", "two-stages", "compat", "gamma", "anchors", "join"}
+var deciding = []string{"restore", "compat", "gamma", "anchors", "join"}
 
 // defaultsOrder returns the names of all parameters but the method and the budgets, those first on
 // which the use of others depends.

@@ -111,15 +111,10 @@ func TestMerge(t *testing.T) {
 			[]Given{{"restore": false}, {"gamma": 0.3, "compat": "released"}},
 			Given{"base": "holov", "n-vis": int64(64), "restore": false, "compat": "released"},
 		},
-		"two stages let an adaptive method place what it merges": {
-			[]Given{{"base": "tome"}, {"two-stages": true, "merge-position": "mean"}},
-			Given{"base": "tome", "n-vis": int64(64), "two-stages": true, "merge-position": "mean"},
-		},
 		"each has an effect with a default below": {
-			[]Given{{}, {"second-layer": int64(2), "anchor-pool": "all"},
-				{"two-stages": true, "anchors": "released"}},
-			Given{"base": "holov", "n-vis": int64(64), "second-layer": int64(2),
-				"anchor-pool": "all", "two-stages": true, "anchors": "released"},
+			[]Given{{}, {"anchor-pool": "all"}, {"anchors": "released"}},
+			Given{"base": "holov", "n-vis": int64(64), "anchor-pool": "all",
+				"anchors": "released"},
 		},
 		"a budget of another method below": {
 			[]Given{{"base": "dart"}, {"tome-r": "8"}}, Given{"base": "dart", "n-vis": int64(64)},

@@ -28,7 +28,6 @@ type insideMethod struct {
 	within     bool // rows are dropped in the stage's layer, before attention's output projection
 	after      int  // first layer that the stage's rows enter, relative to the stage's
 	first      int  // lowest layer of a stage
-	blind      bool // no criterion: a stage keeps nothing
 	sequential bool // the released code renumbers positions without gaps
 	drops      bool // the plain method says which rows to drop, not which to keep
 
@@ -86,8 +85,7 @@ type Inside struct {
 	SelectTime, MergeTime time.Duration
 
 	m       *insideMethod
-	n       int          // the picture's tokens
-	before  []reduce.Row // after the first of two stages
+	n       int // the picture's tokens
 	rows    []reduce.Row
 	score   []float32
 	scores  map[string][]float32
@@ -110,7 +108,7 @@ func NewInside(o *Plan, before *reduce.Reduction) (*Inside, error) {
 	s := newInside(o, o.inside)
 	s.n = n
 	if before != nil {
-		s.before, s.rows = before.Rows, slices.Clone(before.Rows)
+		s.rows = slices.Clone(before.Rows)
 	}
 	return s, nil
 }
@@ -185,7 +183,7 @@ func (s *Inside) ReadsStates(layer int) bool {
 // computed in advance.
 func (s *Inside) Reads(layer int, ahead bool) bool {
 	st := s.stage()
-	return st != nil && s.score == nil && !s.m.states && !s.m.blind && s.m.ahead == ahead &&
+	return st != nil && s.score == nil && !s.m.states && s.m.ahead == ahead &&
 		layer == st.Layer+s.m.read
 }
 
@@ -213,7 +211,7 @@ func (s *Inside) Read(v *Sight, look []float32) (err error) {
 func (s *Inside) Shrinks(layer int, within bool) bool {
 	st := s.stage()
 	switch {
-	case st == nil || s.score == nil && !s.m.blind || s.m.within != within:
+	case st == nil || s.score == nil || s.m.within != within:
 		return false
 	case within:
 		return layer == st.Layer
@@ -372,12 +370,6 @@ func (s *Inside) Reduction() *reduce.Reduction {
 	r := &reduce.Reduction{
 		Options: s.Plan.Resolved, N: s.n, SelectTime: s.SelectTime, MergeTime: s.MergeTime,
 		Stages: s.Results,
-	}
-	if first := s.Plan.First; first != nil {
-		r.Stages = append([]reduce.StageResult{{
-			Stage:  reduce.Stage{Kept: first.Keep, Merged: first.Merge},
-			Before: s.n, Rows: s.before,
-		}}, r.Stages...)
 	}
 	r.SetRows(s.rows)
 	return r

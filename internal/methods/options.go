@@ -38,8 +38,6 @@ type Options struct {
 	DecodeDistance                      *bool
 
 	// The decoder merges the rows once more; NVis and KeepRatio are then means over layers.
-	TwoStages   bool
-	SecondLayer int // first layer after the second stage; 0: at a third of the depth
 
 	Newlines string // for pictures whose rows end in newline tokens
 	Seed     *int64 // for random methods
@@ -150,16 +148,6 @@ func (o *Options) declare(d *reduce.Declaration) {
 		Help: "newline tokens of pictures in tiles: dropped (drop), dropped but counted in " +
 			"positions (skip), or tokens like others (keep)",
 	})
-	d.Bool(&o.TwoStages, param{
-		Name: "two-stages", Default: "false", Methods: restore,
-		Help: "reduce twice: to 1.5 of the budget before the decoder, then merge to half " +
-			"before one of its layers; the budget is the mean over layers",
-	})
-	d.Int(&o.SecondLayer, param{
-		Name: "second-layer", Unit: "K", Default: "a third of the layers", Least: new(1.),
-		Methods: restore,
-		Help:    "first layer after the second of two stages",
-	})
 	d.Bool(&o.Guard, param{
 		Name: "guard", Default: "false", Methods: restore,
 		Help: "double the budget of dense pictures, with gamma 0.75 unless it is given",
@@ -265,7 +253,7 @@ func (o *Options) PerAxis() bool { return strings.HasPrefix(o.MergePosition, "ax
 // Inside reports whether rows are reduced inside the decoder; NVis is then a mean over layers.
 func (o *Options) Inside() bool {
 	m, err := lookup(o.Base)
-	return o.TwoStages || err == nil && m.inside != nil
+	return err == nil && m.inside != nil
 }
 
 // ReadsText reports whether the method reads the question, so that its choice holds only for it.

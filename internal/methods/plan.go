@@ -38,8 +38,7 @@ type Facts struct {
 	Budgets func() (*Budgets, error)
 	Gains   func(most int) ([]float64, error)
 
-	any  bool // the picture is not known: refuse only settings that no picture allows
-	mean int  // of two stages, of which this is the first: the budget; 0: there is one stage
+	any bool // the picture is not known: refuse only settings that no picture allows
 }
 
 // Plan is a complete, checked reduction of one picture, made by Resolve from Options. It never
@@ -52,7 +51,7 @@ type Plan struct {
 	own     own           // the method's parameters, nil if it has none
 	inViews bool          // this is the plan of one view of several
 	inside  *insideMethod // what acts inside the decoder; nil: nothing
-	first   *Plan         // what happens before the decoder; nil: this plan
+	first   *Plan         // what leaves out tokens before inside; nil: nothing
 	before  *Before       // what happens before the encoder; nil: nothing
 }
 
@@ -128,17 +127,6 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	if err := p.content(&o); err != nil {
 		return nil, err
 	}
-	if o.TwoStages && f.Texts {
-		return nil, refused("two-stages", errs.Conflict, "true", "one stage",
-			"texts stand between the tokens of this model's pictures, which the second stage "+
-				"would have to leave alone")
-	}
-	if o.TwoStages {
-		two, err := p.twoStages(&o, d)
-		if two != nil || err != nil {
-			return two, err
-		}
-	}
 	if err := p.spend(&o, d); err != nil {
 		return nil, err
 	}
@@ -159,9 +147,6 @@ func (o *Options) dropDefaults(f *Facts) {
 	}
 	if !f.Newlines && slices.Contains(o.Defaults, "newlines") {
 		o.Newlines = ""
-	}
-	if f.Texts && slices.Contains(o.Defaults, "two-stages") {
-		o.TwoStages = false
 	}
 	if !f.Axes && o.PerAxis() && slices.Contains(o.Defaults, "merge-position") {
 		o.MergePosition = ""
@@ -300,30 +285,23 @@ func (p *Plan) withoutEffect(o *Options) (all []idle) {
 	add := func(why string, names ...string) { all = append(all, idle{why, names}) }
 	if !o.Restore {
 		add("with restore=false", "gamma", "calibrate", "merge-position", "anchors", "anchor-pool",
-			"join", "first-layer-size", "decode-distance", "guard", "two-stages", "second-layer")
+			"join", "first-layer-size", "decode-distance", "guard")
 		return all
 	}
 	if p.method.before != nil {
 		add("with base "+p.method.Name+
 			" (which keeps every token that is encoded: RESTORE only calibrates)", "gamma",
-			"merge-position", "anchors", "anchor-pool", "join", "guard", "two-stages",
-			"second-layer")
+			"merge-position", "anchors", "anchor-pool", "join", "guard")
 		return append(all, uncalibrated(o)...)
-	}
-	place := []string{"merge-position"} // the second of two stages merges in any case
-	if o.TwoStages {
-		place = nil
-	} else {
-		add("with one stage", "second-layer")
 	}
 	if p.method.whole {
 		add("with base "+p.method.Name+" (which makes every row itself: RESTORE only calibrates)",
-			append([]string{"gamma", "anchors", "anchor-pool", "join"}, place...)...)
+			"gamma", "anchors", "anchor-pool", "join", "merge-position")
 	}
 	if o.gamma() == 1 {
 		names := []string{"anchors", "anchor-pool"}
 		if o.Join != "all" && o.Join != "count" {
-			names = append(append(names, "join"), place...)
+			names = append(names, "join", "merge-position")
 		}
 		add("with gamma 1 (there are no anchors)", names...)
 	}
@@ -373,9 +351,6 @@ func (p *Plan) checkSite(o *Options, first func(why string, names ...string) err
 			"gamma", "anchors", "anchor-pool", "join")
 	case m.inside == nil:
 		return first("with base "+m.Name+" (it belongs to methods inside the decoder)", "schedule")
-	case o.TwoStages:
-		return refused("two-stages", errs.Conflict, "true", "one stage",
-			m.Name+" acts inside the decoder itself")
 	case o.Newlines == "drop" || o.Newlines == "skip":
 		return cannot("inside the decoder, where newlines are rows like the others")
 	case o.Schedule != "":
@@ -554,11 +529,7 @@ func (p *Plan) anchorRules(o *Options) {
 	d := defaults[o.Compat]
 	p.Anchors, p.AnchorPool = or(o.Anchors, d.anchors), or(o.AnchorPool, d.anchorPool)
 	if p.Anchors == "auto" {
-		budget := p.NVis
-		if p.facts.mean > 0 {
-			budget = p.facts.mean
-		}
-		few := FewTokens(budget, p.N) && p.method.inside == nil && !p.facts.any
+		few := FewTokens(p.NVis, p.N) && p.method.inside == nil && !p.facts.any
 		if p.Anchors = "released"; few && o.AnchorPool == "" {
 			p.Anchors = "covered"
 		}

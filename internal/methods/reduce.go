@@ -31,7 +31,7 @@ func reduceEncoded(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduct
 		return nil, fmt.Errorf("methods: %s: acts inside the encoder, between blocks that "+
 			"features alone do not give; ask a model", o.Base)
 	case o.first != nil:
-		return nil, fmt.Errorf("methods: %s: got a plan of two stages, want the first", o.Base)
+		return nil, fmt.Errorf("methods: %s: got a plan after another, want that one", o.Base)
 	case m.inside != nil:
 		return nil, fmt.Errorf(
 			"methods: %s: acts inside the decoder, on rows that features alone do "+

@@ -44,18 +44,7 @@ The recorded v of each anchor, its gain, never rises.
 The tokens that are neither kept nor anchors join a row. "rest": an anchor (the paper). "all": an
 anchor or a kept token, which then becomes the mean of its group, at its lower median. "count":
 as "all", but a kept token only gains size; its feature and position do not change. Covered
-anchors and "all" belong together.
-
-Two stages (two-stages; not in the paper) reduce a picture to a rows before the decoder, as above
-over any base outside the decoder, and to b before layer K of L (second-layer; L/3, rounded). The
-second stage keeps nothing: b anchors by Eqs. 5-8 over all a rows as they enter layer K, and each
-other row joins the anchor of highest cosine. A group is the mean of its rows weighted by their
-sizes. Its size is the sum of theirs, its position the merge position of all tokens that it stands
-for. The budget n is the mean over the inputs of layers: a·K + b·(L-K) is at most n·L, b is as
-close to a/2 as that allows, and of equally close pairs the one with more rows counts. 16 tokens
-in 6 layers are 24 and then 12. Anchors "auto" compares n, not a, with a ninth of the tokens. The
-second stage uses the rule of anchors if that is paper, released or uniform, else released. It
-reads no attention and no question, so a picture is read once for all its questions.`,
+anchors and "all" belong together.`,
 			Departures: `
 Anchors "paper" is Eqs. 5-8 as printed: a token without a superior has an empty maximum, hence
 score +inf, and is always chosen if possible. Anchors "released" is the authors' code: the mask
@@ -68,9 +57,6 @@ The authors' code gives every row the size N/n in the first layer (first-layer-s
 leaves out the distance for generated tokens (decode-distance false). compat paper and compat
 released set all switches; the defaults are the values that measure best on the built-in
 benchmark.
-
-Two stages were found and tested only on drawn scenes, with a decoder of 6 layers. Where the
-second stage belongs in 32 layers is not known.
 
 Anchors "auto", the default, is "released" for a budget of a ninth of the tokens and more, and
 "covered" below; join "auto" is "all" with covered anchors, else "rest". Both were found and

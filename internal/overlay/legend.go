@@ -153,7 +153,7 @@ func (l *legend) count(panels []*panel, r *reduce.Reduction) {
 		}
 		if n := len(r.Stages); n > 0 && r.Stages[n-1].From == 0 {
 			l.method += " · before the decoder"
-		} else if n > 0 && r.Options.EncoderBlocks > 0 && r.Options.First == nil {
+		} else if n > 0 && r.Options.EncoderBlocks > 0 {
 			l.method += fmt.Sprintf(" · after block %d of %d of the encoder", r.Stages[n-1].From,
 				r.Options.EncoderBlocks)
 		} else if n > 0 {

@@ -82,7 +82,7 @@ export const readByDefault = (picture) =>
   keep([picture], { base: model.defaults.restore?.base ?? 'none', tokens: budget(picture.tokens) })
 
 // servesAll says whether what a side's method reads of a picture serves every question.
-export const servesAll = ({ base }) => !method(base)?.each_question && !model?.defaults.restore?.two_stages
+export const servesAll = ({ base }) => !method(base)?.each_question
 
 // learn remembers what an answer read and how fast it was.
 export function learn(pictures, how, t) {
