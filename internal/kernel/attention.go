@@ -27,8 +27,12 @@ type Attention struct {
 	// Causal lets query i see key j only if j <= i + (Tk-Tq): the queries are the last Tq rows of
 	// the keys. The order of rows decides, never Bias positions. Tk must be at least Tq.
 	Causal bool
-	// Window, when not 0, hides all but the newest Window of the keys that a causal query sees.
+	// Window, when not 0, hides all but the newest Window of the keys up to a causal query's own.
 	Window int
+	// Ends, when not nil, are the keys before which the queries of a causal call see all, [Tq], in
+	// place of the one after their own row's: not before it, and not descending. Window counts from
+	// a query's own row. Not allowed together with Segments.
+	Ends []int32
 	// Segments are bounds 0 = s[0] <= s[1] <= … = Tq = Tk: a query sees only the keys of its own
 	// segment. nil is one segment.
 	Segments []int32
@@ -89,11 +93,7 @@ func (a *Attention) Pairs() int {
 	}
 	pairs := 0
 	for i := range a.Tq {
-		keys := a.Tk - a.Tq + 1 + i
-		if a.Window > 0 {
-			keys = min(keys, a.Window)
-		}
-		pairs += keys
+		pairs += a.end(i) - a.oldest(i)
 	}
 	return pairs
 }
@@ -136,6 +136,7 @@ func (a *Attention) check() Attention {
 	if s.Window < 0 || s.Window > 0 && !s.Causal {
 		panic(fmt.Sprintf("kernel.Attend: window of %d keys, causal %v", s.Window, s.Causal))
 	}
+	s.checkEnds()
 	if s.Rounding != Exact && (s.Pages != nil || s.Causal) {
 		panic("kernel.Attend: rounded together with pages or causal")
 	}
@@ -183,6 +184,25 @@ func (a *Attention) check() Attention {
 	}
 	s.Bias.check(s.Tq, s.Tk)
 	return s
+}
+
+func (a *Attention) checkEnds() {
+	if a.Ends == nil {
+		return
+	}
+	if !a.Causal || a.Segments != nil || len(a.Ends) != a.Tq {
+		panic(fmt.Sprintf("kernel.Attend: %d ends for %d queries, causal %v, segments %v",
+			len(a.Ends), a.Tq, a.Causal, a.Segments))
+	}
+	last := 0
+	for i := range a.Ends {
+		end, own := a.end(i), i+a.Tk-a.Tq
+		if end < last || end <= own || end > a.Tk {
+			panic(fmt.Sprintf("kernel.Attend: end %d of query %d of key %d after %d, of %d keys",
+				end, i, own, last, a.Tk))
+		}
+		last = end
+	}
 }
 
 func (a *Attention) checkPages() {
@@ -325,9 +345,17 @@ func (a *Attention) visible(query int) (lo, hi int) {
 		lo, hi = int(a.Segments[i-1]), int(a.Segments[i])
 	}
 	if a.Causal {
-		hi = min(hi, query+a.Tk-a.Tq+1)
+		hi = min(hi, a.end(query))
 	}
 	return max(lo, a.oldest(query)), hi
+}
+
+// end returns the key after the last one that a causal query sees.
+func (a *Attention) end(query int) int {
+	if a.Ends != nil {
+		return int(a.Ends[query])
+	}
+	return query + a.Tk - a.Tq + 1
 }
 
 // oldest returns the first key in the window of query.

@@ -94,7 +94,7 @@ func (t *attnFew) run() {
 	for i := range a.Tq {
 		n := min(t.chunkKeys, a.Tk-t.c0)
 		if a.Causal {
-			n = min(n, i+a.Tk-a.Tq+1-t.c0)
+			n = min(n, a.end(i)-t.c0)
 		}
 		first := max(0, a.oldest(i)-t.c0)
 		if n <= first {

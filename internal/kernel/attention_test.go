@@ -41,6 +41,9 @@ func attendRef(a *Attention) (out, probs []float64) {
 			query := a.Q[i*qStride+h*d:][:d]
 			for j := range p {
 				seen := !a.Causal || j <= i+a.Tk-a.Tq && (a.Window == 0 || j > i+a.Tk-a.Tq-a.Window)
+				if a.Ends != nil {
+					seen = j < int(a.Ends[i]) && (a.Window == 0 || j > i+a.Tk-a.Tq-a.Window)
+				}
 				for s := 1; s < len(a.Segments); s++ {
 					if bound := int(a.Segments[s]); (i < bound) != (j < bound) {
 						seen = false
@@ -680,6 +683,11 @@ func TestAttendPanics(t *testing.T) {
 		"segments": func(a *Attention) { a.Segments = []int32{0, 3} },
 		"causal":   func(a *Attention) { a.Causal, a.Tk = true, 2 },
 		"window":   func(a *Attention) { a.Window = 1 },
+		"ends":     func(a *Attention) { a.Causal, a.Ends = true, []int32{3, 4} },
+		"own key":  func(a *Attention) { a.Causal, a.Ends = true, []int32{3, 4, 4} },
+		"too far":  func(a *Attention) { a.Causal, a.Ends = true, []int32{3, 6, 6} },
+		"descends": func(a *Attention) { a.Causal, a.Ends = true, []int32{5, 4, 5} },
+		"open":     func(a *Attention) { a.Ends = []int32{5, 5, 5} },
 		"no pages": func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{} },
 		"page":     func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{{Floats: make([]float32, 9)}} },
 		"written":  func(a *Attention) { a.ColTap, a.Pages = nil, []*Page{{Floats: make([]float32, 512)}} },
@@ -950,6 +958,62 @@ func TestAttendPages(t *testing.T) {
 						}
 					})
 			}
+		}
+	})
+}
+
+// ends returns where the queries of a causal call end to see if some rows see each other, too.
+func (c attnCase) ends(r *rand.Rand) []int32 {
+	out := make([]int32, c.tq)
+	end := 0 // of the block of rows
+	for i := range out {
+		if own := c.tk - c.tq + i; own >= end {
+			if end = own + 1; r.Intn(3) == 0 {
+				end = min(c.tk, end+r.Intn(c.tq))
+			}
+		}
+		out[i] = int32(end)
+	}
+	return out
+}
+
+// Ensure that queries see the keys before their ends and in their windows, of one slice and of
+// pages, to which some are written.
+func TestAttendEnds(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	cases := []attnCase{
+		{2, 1, 256, 60, 1300, true, nil, "", false, 0, false},
+		{2, 1, 64, 3, 1500, true, nil, "both", false, 0, false},
+		{4, 2, 72, 2, 300, true, nil, "", false, 0, false},
+	}
+	for i, c := range attnCases() {
+		if c.segments == nil && i%4 == 3 {
+			c.causal = true
+			cases = append(cases, c)
+		}
+	}
+	refs := references{}
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewSource(13))
+		for i, c := range cases {
+			a, window := c.make(r), max(0, r.Intn(2*c.tk)-c.tk/2)
+			a.Ends, a.Window = c.ends(r), window
+			out, probs := refs.of(fmt.Sprint(i), a)
+			Attend(pool, a)
+			t.Run(fmt.Sprintf("%v/window=%d", c, window), func(t *testing.T) {
+				checkAttention(t, a, out, probs, attnTol)
+			})
+			p := *a
+			p.ColTap, p.Out = nil, slices.Clone(a.Out)
+			k, v := paged(&p, i%2 == 0, 33, (p.Tk-p.Tq)*(i%3/2)+p.Tk*(1-i%3/2))
+			all, w := p, c.kvHeads*c.dim
+			all.K, all.V, all.KStride, all.VStride, all.Pages = k, v, w, w, nil
+			out, probs = refs.of(fmt.Sprint(i, " pages"), &all)
+			Attend(pool, &p)
+			t.Run(fmt.Sprintf("%v/window=%d/pages", c, window), func(t *testing.T) {
+				checkPaged(t, &p, out, probs)
+			})
 		}
 	})
 }

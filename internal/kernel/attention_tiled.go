@@ -232,10 +232,10 @@ func (j *attnJob) plan(p *Pool) {
 			end := min(q+rows, hi)
 			b := attnBlock{q, end, k0, k1}
 			if a.Causal {
-				b.k1 = min(k1, end+a.Tk-a.Tq)
+				b.k1 = min(k1, a.end(end-1))
 			}
-			if a.Window > 0 {
-				b.k0 = a.oldest(q) / PageKeys * PageKeys
+			if a.ColTap == nil { // which gets all keys
+				b.k0 = max(k0, a.oldest(q)/PageKeys*PageKeys)
 			}
 			j.blocks = append(j.blocks, b)
 		}
@@ -386,7 +386,7 @@ func (t *attnTask) tapped() []int32 {
 // sees returns how many keys of c0 … c1-1 query sees.
 func (t *attnTask) sees(query, c0, c1 int) int {
 	if t.a.Causal {
-		return min(c1, query+t.a.Tk-t.a.Tq+1) - c0
+		return min(c1, t.a.end(query)) - c0
 	}
 	return c1 - c0
 }
@@ -764,7 +764,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			return
 		}
 		w := ops.widths[kind]
-		if a.Window > 0 && c0+col+w <= a.oldest(q) {
+		if c0+col+w <= a.oldest(q) {
 			return
 		}
 		from := first

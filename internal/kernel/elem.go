@@ -93,6 +93,23 @@ func GELUTanh(p *Pool, x []float32) {
 	eachElems(p, len(x), func(lo, hi int) { geluTanh(x[lo:hi]) })
 }
 
+// GELUTanhMul replaces gate[i] by GELUTanh(gate[i])·up[i].
+func GELUTanhMul(p *Pool, gate, up []float32) {
+	checkLen("GELUTanhMul", len(gate), len(up))
+	if len(gate) <= elemsPerTask {
+		geluTanhMul(gate, up)
+		return
+	}
+	eachElems(p, len(gate), func(lo, hi int) { geluTanhMul(gate[lo:hi], up[lo:hi]) })
+}
+
+func geluTanhMul(gate, up []float32) {
+	geluTanh(gate)
+	for i, u := range up[:len(gate)] {
+		gate[i] *= u
+	}
+}
+
 // Add computes dst[i] += x[i].
 func Add(p *Pool, dst, x []float32) {
 	checkLen("Add", len(dst), len(x))
