@@ -150,8 +150,8 @@ type Engine struct {
 	shared  map[Key]*preparation // pictures that requests are preparing, or have not encoded
 	encoded keptPictures         // of shared
 	room    room                 // for pictures that are being prepared
-
-	distance func() *nn.Distances // the calibration's distance term, built at the first use
+	// the calibration's distance term of each rotation, built at the first use
+	distance func() map[*nn.RoPE]*nn.Distances
 
 	anyPicture func() (*anyPicture, error) // described at the first use
 }
@@ -275,8 +275,12 @@ func (e *Engine) load(o *Options, h Hooks) (err error) {
 		size := e.ck.About().Size // buffers are not read, packed weights later
 		o.Progress(size, size)
 	}
-	e.distance = sync.OnceValue(func() *nn.Distances {
-		return nn.NewDistances(e.shape.RoPE, e.shape.MaxPositions+1)
+	e.distance = sync.OnceValue(func() map[*nn.RoPE]*nn.Distances {
+		out := map[*nn.RoPE]*nn.Distances{}
+		for _, r := range e.shape.Rotations() {
+			out[r] = nn.NewDistances(r, e.shape.MaxPositions+1)
+		}
+		return out
 	})
 	return e.limits(o)
 }
@@ -752,9 +756,26 @@ func (e *Engine) calibration(pics []*picture) (*nn.Calibration, error) {
 		c.Size, c.From = c.Size || own.Size, min(c.From, own.From)
 	}
 	if c != nil && c.Distance {
-		c.Distances = e.distance()
+		e.measure(c)
 	}
 	return c, nil
+}
+
+// measure sets the distance term of c, in each layer by its rotation.
+func (e *Engine) measure(c *nn.Calibration) {
+	distance, ropes := e.distance(), e.shape.RoPE
+	c.Distances = distance[ropes[0]]
+	if len(distance) == 1 {
+		return
+	}
+	by := map[*nn.RoPE]*nn.Calibration{}
+	for rope, d := range distance {
+		own := *c
+		own.Distances, by[rope] = d, &own
+	}
+	for _, rope := range ropes {
+		c.Layers = append(c.Layers, by[rope])
+	}
 }
 
 // Context returns the most positions that a prompt and its answer may span.

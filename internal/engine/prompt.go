@@ -155,7 +155,7 @@ func (p *Prompt) Read(
 	s.cache, s.next = s.e.newCache(), in.Next
 	spans := []model.Span{{
 		Pos: in.Pos, Size: in.Size, FirstSize: in.FirstSize, Cache: s.cache, Calib: s.calib,
-		Staged: in.Staged, Deep: in.Deep, Context: s.ctx, Trace: trace,
+		Staged: in.Staged, Deep: in.Deep, Blocks: in.Blocks, Context: s.ctx, Trace: trace,
 	}}
 	s.e.m.Decoder().Forward(r, in.X, spans)
 	return &spans[0], spans[0].Err

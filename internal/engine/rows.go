@@ -90,6 +90,7 @@ type Rows struct {
 	Size, FirstSize []float32      // see model.Span
 	Staged          []model.Staged // pictures that the decoder reduces between its layers
 	Deep            []model.Deep   // rows that pictures add to theirs after the first layers
+	Blocks          []nn.Block     // pictures whose rows see each other
 	Next            float64        // position of the row after these
 }
 
@@ -109,6 +110,33 @@ func (in *Rows) deep(lo, hi, width int) []model.Deep {
 		out = append(out, part)
 	}
 	return out
+}
+
+// blocks returns the blocks within the rows lo to hi, which cut none.
+func (in *Rows) blocks(lo, hi int) []nn.Block {
+	var out []nn.Block
+	for _, b := range in.Blocks {
+		if lo <= b.First && b.End <= hi {
+			out = append(out, nn.Block{First: b.First - lo, End: b.End - lo})
+		}
+	}
+	return out
+}
+
+// chunk returns the end of the next rows that the decoder reads at once, from lo on: it cuts no
+// block.
+func (in *Rows) chunk(lo int) int {
+	hi := min(lo+prefillChunk, len(in.Pos))
+	for _, b := range in.Blocks {
+		switch {
+		case b.First >= hi || b.End <= hi:
+		case b.First > lo:
+			return b.First
+		default:
+			return b.End
+		}
+	}
+	return hi
 }
 
 // layout makes the decoder rows of units; the first unit has position at. Text after a picture
@@ -136,6 +164,9 @@ func (e *Engine) layout(units []unit, at float64) (*Rows, error) {
 			continue
 		}
 		p := u.pic
+		if e.shape.Blocks {
+			out.Blocks = append(out.Blocks, nn.Block{First: row, End: row + p.rows()})
+		}
 		if len(p.texts()) > 0 {
 			if err := e.interleave(out, p, at); err != nil {
 				return nil, err

@@ -283,7 +283,7 @@ func (s *sequence) prefill(r *model.Run, n int, at float64) ([]float32, error) {
 func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 	h, n := s.e.shape.Hidden, len(in.Pos)
 	for lo := 0; lo < n; {
-		hi := min(lo+prefillChunk, n)
+		hi := in.chunk(lo)
 		span := model.Span{Cache: s.cache, Calib: s.calib, Context: s.ctx, LastOnly: true}
 		if len(in.Staged) > 0 && hi > in.Staged[0].First {
 			// Methods inside the decoder use the prompt's last rows to look at the picture.
@@ -293,7 +293,7 @@ func (s *sequence) read(r *model.Run, in *Rows) (last int, err error) {
 			}
 		}
 		span.Pos, span.Size, span.FirstSize = in.Pos[lo:hi], in.Size[lo:hi], in.FirstSize[lo:hi]
-		span.Deep = in.deep(lo, hi, h)
+		span.Deep, span.Blocks = in.deep(lo, hi, h), in.blocks(lo, hi)
 		spans := []model.Span{span}
 		s.e.m.Decoder().Forward(r, in.X[lo*h:hi*h], spans)
 		if spans[0].Err != nil {

@@ -111,7 +111,7 @@ func (f *fitted) probe(r *model.Run, p *methods.Inside) error {
 	shape, start := f.prompt.Shape(0), f.in.Pos[f.first][0]
 	defer f.prompt.Free()
 	_, err := f.prompt.Read(r, &engine.Rows{
-		X: slices.Clone(f.in.X), Pos: f.in.Pos, Staged: []model.Staged{{
+		X: slices.Clone(f.in.X), Pos: f.in.Pos, Blocks: f.in.Blocks, Staged: []model.Staged{{
 			Inside: p, First: f.first, Start: start, Extent: shape.Extent(),
 			At: func(row *reduce.Row) nn.Pos { return shape.At(start, row.Position) },
 		}},

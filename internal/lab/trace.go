@@ -146,7 +146,7 @@ func (t *tracing) run(r *model.Run) error {
 	}
 	out["positions"] = tensor.From([]int{n}, pos)
 	out["sizes"] = tensor.From([]int{n}, in.Size)
-	if shape.RoPE.Axes() > 1 {
+	if shape.RoPE[0].Axes() > 1 {
 		out["position_ids"] = axes(in.Pos)
 		out["rope_delta"] = tensor.From([]int{1}, []int64{int64(in.Next) - int64(n)})
 	}
@@ -157,7 +157,7 @@ func (t *tracing) run(r *model.Run) error {
 		return err
 	}
 	n = len(span.Pos)
-	out.inside(in.Staged, span.Cache, shape.RoPE.Axes() > 1)
+	out.inside(in.Staged, span.Cache, shape.RoPE[0].Axes() > 1)
 	logits := make([]float32, n*shape.Vocab)
 	r.Trace = all
 	t.m.Decoder().Logits(r, logits, in.X, n)

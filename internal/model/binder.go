@@ -362,6 +362,16 @@ func (b *Binder) RMSNorm(name, why string, n int, eps float64) *nn.RMSNorm {
 	return &nn.RMSNorm{W: b.Vector(name+".weight", why, n), Eps: float32(eps)}
 }
 
+// OffsetRMSNorm binds name+".weight" [n], which is stored as its difference from 1.
+func (b *Binder) OffsetRMSNorm(name, why string, n int, eps float64) *nn.RMSNorm {
+	l := b.RMSNorm(name, why, n, eps)
+	l.W = slices.Clone(l.W) // which may be the file's memory
+	for i := range l.W {
+		l.W[i]++
+	}
+	return l
+}
+
 // LayerNorm binds name+".weight" and name+".bias" [n].
 func (b *Binder) LayerNorm(name, why string, n int, eps float64) *nn.LayerNorm {
 	return &nn.LayerNorm{

@@ -81,6 +81,8 @@ type Span struct {
 	// remaining rows
 	Staged []Staged
 	Deep   []Deep // rows that pictures add to theirs after the first layers, in order
+	// rows that see each other, in order; afterwards of the remaining rows
+	Blocks []nn.Block
 
 	// Context ends the span between layers; nil: never.
 	Context context.Context
@@ -127,7 +129,9 @@ type DecoderShape struct {
 	Hidden, Layers, Heads, KVHeads, HeadDim, MLP, Vocab int
 	MaxPositions                                        int // context, in positions
 	Deep                                                int // layers after which pictures add rows
-	RoPE                                                *nn.RoPE
+
+	RoPE   []*nn.RoPE // of each layer
+	Blocks bool       // the rows of a picture see each other: spans have them in Blocks
 }
 
 // CacheBytes returns the memory of the keys and values of n tokens in all layers, in whole pages,
@@ -139,8 +143,19 @@ func (s *DecoderShape) CacheBytes(n int, half bool) int64 {
 
 // ForwardBytes returns the memory of the buffers of a forward of rows rows.
 func (s *DecoderShape) ForwardBytes(rows int) int64 {
-	return 4 * int64(rows) *
-		int64(s.Hidden+2*s.Heads*s.HeadDim+2*s.KVHeads*s.HeadDim+2*s.MLP+s.HeadDim)
+	return 4 * int64(rows) * int64(s.Hidden+2*s.Heads*s.HeadDim+2*s.KVHeads*s.HeadDim+2*s.MLP+
+		len(s.Rotations())*s.HeadDim)
+}
+
+// Rotations returns the layers' different rotations, each once.
+func (s *DecoderShape) Rotations() []*nn.RoPE {
+	var out []*nn.RoPE
+	for _, r := range s.RoPE {
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // Needs lists the by-products of the encoder that a reducer reads.

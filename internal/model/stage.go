@@ -23,7 +23,7 @@ type Staged struct {
 // Layers is the part of a decoder that a Passage needs.
 type Layers interface {
 	Shape() DecoderShape
-	Attention() *nn.Attention
+	Attention(layer int) *nn.Attention
 	// Ahead computes, for x [rows, Hidden] as input of layer, before rotation: every row's key in k
 	// [rows, KVHeads·HeadDim], and the last row's query in q [Heads·HeadDim].
 	Ahead(r *Run, layer int, q, k, x []float32, rows int)
@@ -46,6 +46,13 @@ type Passage struct {
 	moved  [][]nn.Pos // per span, memory for pos if it is not the span's own
 	base   []float64  // per span, the shift of positions before its first row
 	stale  bool       // rows were removed since the tables were computed
+	turns  []turn     // per rotation that a layer has used since
+}
+
+// turn is the table of a rotation at all rows' positions.
+type turn struct {
+	rope     *nn.RoPE
+	cos, sin []float32
 }
 
 // NewPassage starts a pass. It is part of r, so there can be only one at a time.
@@ -53,7 +60,7 @@ func NewPassage(r *Run, l Layers, spans []Span) *Passage {
 	p := &r.passage
 	*p = Passage{
 		run: r, layers: l, shape: l.Shape(), spans: spans, pos: p.pos[:0], moved: p.moved,
-		base: p.base[:0], stale: true,
+		base: p.base[:0], stale: true, turns: p.turns[:0],
 	}
 	for i := range spans {
 		p.Rows += len(spans[i].Pos)
@@ -83,9 +90,7 @@ func (p *Passage) Enter(i int, x []float32) bool {
 		}
 		at += len(p.spans[s].Pos)
 	}
-	if p.stale {
-		p.tables()
-	}
+	p.tables(i)
 	for s := range p.spans {
 		sp := &p.spans[s]
 		shift := p.base[s]
@@ -202,18 +207,36 @@ func (st *Staged) shift() float64 {
 	return st.Extent - float64(len(st.Rows()))
 }
 
-// tables computes the positions of all rows in this layer and their rotation.
-func (p *Passage) tables() {
-	half := p.shape.HeadDim / 2
-	p.Cos, p.Sin = p.run.Buffer("text.cos", p.Rows*half), p.run.Buffer("text.sin", p.Rows*half)
+// Names of the buffers of the first two rotations' tables; a decoder has no more.
+var (
+	cosines = [...]string{"text.cos", "text.cos.2"}
+	sines   = [...]string{"text.sin", "text.sin.2"}
+)
+
+// tables computes the positions of all rows in layer i and their rotation, unless they are known.
+func (p *Passage) tables(i int) {
+	if p.stale {
+		for s := range p.spans {
+			p.pos[s] = p.positions(s)
+		}
+		p.turns, p.stale = p.turns[:0], false
+	}
+	rope := p.shape.RoPE[i]
+	for _, t := range p.turns {
+		if t.rope == rope {
+			p.Cos, p.Sin = t.cos, t.sin
+			return
+		}
+	}
+	half, k := p.shape.HeadDim/2, len(p.turns)
+	p.Cos, p.Sin = p.run.Buffer(cosines[k], p.Rows*half), p.run.Buffer(sines[k], p.Rows*half)
 	at := 0
 	for s := range p.spans {
-		p.pos[s] = p.positions(s)
 		n := len(p.pos[s])
-		p.shape.RoPE.Tables(p.Cos[at*half:(at+n)*half], p.Sin[at*half:(at+n)*half], p.pos[s])
+		rope.Tables(p.Cos[at*half:(at+n)*half], p.Sin[at*half:(at+n)*half], p.pos[s])
 		at += n
 	}
-	p.stale = false
+	p.turns = append(p.turns, turn{rope, p.Cos, p.Sin})
 }
 
 // positions returns the positions of span s in this layer. If a reducer renumbers its rows, they
@@ -300,15 +323,20 @@ func (p *Passage) readAhead(i, s int, x []float32) error {
 	p.layers.Ahead(p.run, i, q, k, x, rows)
 	pos := p.positions(s)
 	cos, sin := p.run.Buffer("ahead.cos", rows*half), p.run.Buffer("ahead.sin", rows*half)
-	p.shape.RoPE.Tables(cos, sin, pos)
-	p.shape.RoPE.Apply(p.run.Pool, k, rows, p.shape.KVHeads, cos, sin)
-	p.shape.RoPE.Apply(p.run.Pool, q, 1, p.shape.Heads, cos[(rows-1)*half:], sin[(rows-1)*half:])
+	rope := p.shape.RoPE[i]
+	rope.Tables(cos, sin, pos)
+	rope.Apply(p.run.Pool, k, rows, p.shape.KVHeads, cos, sin)
+	rope.Apply(p.run.Pool, q, 1, p.shape.Heads, cos[(rows-1)*half:], sin[(rows-1)*half:])
 	kv := sp.Cache.Layer(i)
 	cached, held := len(kv.Pos), kv.Held()
 	kv.Append(p.run.Pool, k, k, pos, sp.Size)
 	defer kv.Retract(cached, held) // the pages that were reserved for the layer stay its own
 	tap := &nn.Tap{Mean: []int32{0}}
-	p.layers.Attention().TapLast(p.run.Pool, q, pos[len(pos)-1], kv, sp.Calib.At(i-1), tap)
+	calib := sp.Calib.At(i)
+	if sp.Calib.At(i-1) == nil { // the rows are not reduced yet
+		calib = nil
+	}
+	p.layers.Attention(i).TapLast(p.run.Pool, q, pos[len(pos)-1], kv, calib, tap)
 	for j := range sp.Staged { // only the last row's query was computed
 		if st := &sp.Staged[j]; st.Reads(i, true) {
 			if err := st.Read(sp.sight(j, len(kv.Pos)), tap.Row(0, false)); err != nil {
@@ -435,6 +463,7 @@ func (p *Passage) shrink(i, s, at int, within bool, x, a []float32) error {
 				d.First -= old - len(mixes)
 			}
 		}
+		sp.shrinkBlocks(st.First, old-len(mixes))
 		p.Rows -= old - len(mixes)
 		p.stale = true
 	}
@@ -456,6 +485,32 @@ func (sp *Span) shrinkDeep(p *nn.Pool, first, old int, mixes []nn.Mix, width int
 		}
 		d.Levels = levels
 	}
+}
+
+// shrinkBlocks takes less rows from the block at first, and from the places of later ones. It does
+// not change the caller's.
+func (sp *Span) shrinkBlocks(first, less int) {
+	blocks := slices.Clone(sp.Blocks)
+	for i := range blocks {
+		if b := &blocks[i]; b.First >= first {
+			b.End -= less
+			if b.First > first {
+				b.First -= less
+			}
+		}
+	}
+	sp.Blocks = blocks
+}
+
+// blocksFrom returns the blocks of the rows from the first on.
+func (sp *Span) blocksFrom(first int) []nn.Block {
+	var blocks []nn.Block
+	for _, b := range sp.Blocks {
+		if b.End > first {
+			blocks = append(blocks, nn.Block{First: b.First - first, End: b.End - first})
+		}
+	}
+	return blocks
 }
 
 // Deepen adds the pictures' rows for layer i to x [Rows, Hidden], the output of that layer.
@@ -497,8 +552,9 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	qw, kw := p.shape.Heads*p.shape.HeadDim, p.shape.KVHeads*p.shape.HeadDim
 	rows := len(q) / qw
 	first, half := p.Rows-rows, p.shape.HeadDim/2
-	p.shape.RoPE.Apply(r.Pool, q, rows, p.shape.Heads, p.Cos[first*half:], p.Sin[first*half:])
-	p.shape.RoPE.Apply(r.Pool, k, p.Rows, p.shape.KVHeads, p.Cos, p.Sin)
+	rope := p.shape.RoPE[i]
+	rope.Apply(r.Pool, q, rows, p.shape.Heads, p.Cos[first*half:], p.Sin[first*half:])
+	rope.Apply(r.Pool, k, p.Rows, p.shape.KVHeads, p.Cos, p.Sin)
 	at := 0
 	for s := range p.spans {
 		n := len(p.pos[s])
@@ -534,8 +590,12 @@ func (p *Passage) attend(i, s, first int, out, q, k, v []float32) {
 	} else {
 		kv.Extend(pos, size)
 	}
-	tap := sp.tap(i, len(kv.Pos))
-	p.layers.Attention().Causal(r.Pool, out, q, k, v, pos, kv, sp.Calib.At(i), sp.Decoding, tap)
+	tap, blocks := sp.tap(i, len(kv.Pos)), sp.Blocks
+	if first > 0 { // the last row alone
+		blocks = sp.blocksFrom(first)
+	}
+	p.layers.Attention(i).Causal(r.Pool, out, q, k, v, pos, blocks, kv, sp.Calib.At(i),
+		sp.Decoding, tap)
 	if sp.Trace != nil {
 		p.trace(i, s, q)
 	}
@@ -563,7 +623,7 @@ func (p *Passage) trace(i, s int, q []float32) {
 	sp.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.Values(0), t, heads, d))
 	if !p.run.NoMaps {
 		sp.Trace(name("attn"), []int{p.shape.Heads, n, t},
-			p.layers.Attention().CausalProbs(p.run.Pool, q, pos, kv, c, sp.Decoding))
+			p.layers.Attention(i).CausalProbs(p.run.Pool, q, pos, sp.Blocks, kv, c, sp.Decoding))
 	}
 	if c != nil {
 		sp.Trace(name("bias"), []int{n, t}, c.Rows(kv, pos, sp.Decoding))

@@ -23,5 +23,8 @@ func QuickGELU(p *Pool, x []float32) { kernel.QuickGELU(p, x) }
 // SiLU is x·sigmoid(x) in place.
 func SiLU(p *Pool, x []float32) { kernel.SiLU(p, x) }
 
+// GEGLU is gate = GELUTanh(gate) ⊙ up in place.
+func GEGLU(p *Pool, gate, up []float32) { kernel.GELUTanhMul(p, gate, up) }
+
 // SwiGLU is gate = SiLU(gate) ⊙ up in place.
 func SwiGLU(p *Pool, gate, up []float32) { kernel.SiLUMul(p, gate, gate, up) }

@@ -19,12 +19,18 @@ type Calibration struct {
 	// first layer in which it applies: a reducer inside the decoder leaves earlier layers
 	// uncalibrated
 	From int
+	// Layers, when not nil, is what applies in each layer instead: the same with other distances,
+	// where rotations differ
+	Layers []*Calibration
 }
 
 // At returns the calibration of layer i, nil if there is none.
 func (c *Calibration) At(i int) *Calibration {
 	if c == nil || i < c.From {
 		return nil
+	}
+	if c.Layers != nil {
+		return c.Layers[i]
 	}
 	return c
 }
@@ -66,10 +72,11 @@ func (c *Calibration) bias(l *LayerKV, pos []Pos, decoding bool) *kernel.Bias {
 	return &s.bias
 }
 
-// biasScratch is the memory that calls of bias share, so that a decoded token allocates nothing.
-type biasScratch struct {
+// causalScratch is the memory that calls of Causal share, so that a decoded token allocates none.
+type causalScratch struct {
 	bias    kernel.Bias
 	queries []int32
+	ends    []int32
 	calib   *Calibration
 	pos     []Pos
 	row     func(dst []float32, query, k0 int) // the layer's biasRow
@@ -124,8 +131,13 @@ type Attention struct {
 	Rounding                Rounding // of products without a cache
 	// causal rows see only the last Window keys, including their own; 0: all
 	Window int
-	Work   *Work // counts it; nil: not counted
+	Scale  float64 // of the scores; 0: 1/sqrt(HeadDim)
+	Work   *Work   // counts it; nil: not counted
 }
+
+// Block is rows First … End-1 of a causal call, which also see the later ones among them. Blocks
+// ascend and do not overlap.
+type Block struct{ First, End int }
 
 // attend computes k.
 func (a *Attention) attend(p *kernel.Pool, k *kernel.Attention) {
@@ -136,21 +148,25 @@ func (a *Attention) attend(p *kernel.Pool, k *kernel.Attention) {
 }
 
 func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
+	scale := a.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(a.HeadDim))
+	}
 	return kernel.Attention{
-		Heads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Tq: rows,
-		Scale: float32(1 / math.Sqrt(float64(a.HeadDim))), Q: q, Out: out,
+		Heads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, Tq: rows, Scale: float32(scale),
+		Q: q, Out: out,
 	}
 }
 
 // Causal computes attention of rows queries at pos, the last rows of l, over all of l. q, out:
 // [rows, Heads·HeadDim]. l is extended by the rows, whose keys k and values v, [rows,
-// KVHeads·HeadDim], are written first; nil: they are appended. tap, which may be nil, records
-// probabilities.
+// KVHeads·HeadDim], are written first; nil: they are appended. blocks, which may be nil, are rows
+// that see each other. tap, which may be nil, records probabilities.
 func (a *Attention) Causal(
-	p *kernel.Pool, out, q, k, v []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
-	tap *Tap,
+	p *kernel.Pool, out, q, k, v []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration,
+	decoding bool, tap *Tap,
 ) {
-	at := a.causal(out, q, pos, l, c, decoding)
+	at := a.causal(out, q, pos, blocks, l, c, decoding)
 	at.K, at.V = k, v
 	if tap != nil {
 		tap.before(&at)
@@ -160,22 +176,42 @@ func (a *Attention) Causal(
 }
 
 func (a *Attention) causal(
-	out, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+	out, q []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration, decoding bool,
 ) kernel.Attention {
 	k := a.kernel(out, q, len(pos))
 	k.Tk, k.Causal, k.Pages = len(l.Pos), true, l.pages
 	if a.Window < k.Tk {
 		k.Window = a.Window
 	}
+	if len(blocks) > 0 {
+		l.scratch.ends = ends(l.scratch.ends[:0], len(pos), k.Tk, blocks)
+		k.Ends = l.scratch.ends
+	}
 	k.Bias = c.bias(l, pos, decoding)
 	return k
 }
 
+// ends appends the key before which each of the last rows of keys sees all.
+func ends(dst []int32, rows, keys int, blocks []Block) []int32 {
+	for i := range rows {
+		for len(blocks) > 0 && i >= blocks[0].End {
+			blocks = blocks[1:]
+		}
+		end := i + 1
+		if len(blocks) > 0 && i >= blocks[0].First {
+			end = blocks[0].End
+		}
+		dst = append(dst, int32(keys-rows+end))
+	}
+	return dst
+}
+
 // CausalProbs returns the probabilities [Heads, len(pos), keys] of Causal, for traces.
 func (a *Attention) CausalProbs(
-	p *kernel.Pool, q []float32, pos []Pos, l *LayerKV, c *Calibration, decoding bool,
+	p *kernel.Pool, q []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration,
+	decoding bool,
 ) []float32 {
-	k := a.causal(nil, q, pos, l, c, decoding)
+	k := a.causal(nil, q, pos, blocks, l, c, decoding)
 	return kernel.AttentionProbs(p, &k)
 }
 

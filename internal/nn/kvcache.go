@@ -160,7 +160,7 @@ type LayerKV struct {
 	ipos    []int32
 	frac    int // keys with a fractional position on some axis
 	sized   int // keys whose size is not 1
-	scratch biasScratch
+	scratch causalScratch
 }
 
 // NewCache returns an empty cache for layers layers.

@@ -59,5 +59,5 @@ func (a *Attention) TapLast(
 	p *kernel.Pool, q []float32, pos Pos, l *LayerKV, c *Calibration, t *Tap,
 ) {
 	out := make([]float32, a.Heads*a.HeadDim)
-	a.Causal(p, out, q, nil, nil, []Pos{pos}, l, c, false, t)
+	a.Causal(p, out, q, nil, nil, []Pos{pos}, nil, l, c, false, t)
 }

@@ -53,8 +53,8 @@ func TestWindow(t *testing.T) {
 			at := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 			whole := NewKVPool(kv, dim, false).NewCache(1)
 			whole.Layer(0).Append(nil, k, v, c.pos, size)
-			probs := all.CausalProbs(nil, q, c.pos, whole.Layer(0), c.calib, false)
-			got := at.CausalProbs(nil, q, c.pos, whole.Layer(0), c.calib, false)
+			probs := all.CausalProbs(nil, q, c.pos, nil, whole.Layer(0), c.calib, false)
+			got := at.CausalProbs(nil, q, c.pos, nil, whole.Layer(0), c.calib, false)
 			want := make([]float32, n*heads*dim)
 			for h := range heads {
 				for i := range n {
@@ -100,7 +100,8 @@ func TestWindow(t *testing.T) {
 						tap.Mean = tap.Mean[:1]
 					}
 					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], k[lo*kv*dim:hi*kv*dim],
-						v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], cache.Layer(0), c.calib, false, tap)
+						v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], nil,
+						cache.Layer(0), c.calib, false, tap)
 					checkTap(t, tap, got, heads, n, lo, hi)
 				}
 				for i := range out {
@@ -180,7 +181,7 @@ func oneRowDoesNotAllocate(t *testing.T) {
 			for _, window := range []int{0, 5, n} {
 				a := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 				if got := testing.AllocsPerRun(20, func() {
-					a.Causal(nil, out, q, nil, nil, pos[n-1:], l, c, true, nil)
+					a.Causal(nil, out, q, nil, nil, pos[n-1:], nil, l, c, true, nil)
 				}); got != 0 {
 					t.Errorf("%s positions, %+v, window %d: %v allocations", name, c, window, got)
 				}

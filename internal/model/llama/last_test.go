@@ -23,7 +23,9 @@ const tolLast = 1e-5
 func TestLastOnly(t *testing.T) {
 	d, _ := fitDecoder(t)
 	for _, window := range []int{0, 7} {
-		d.Attention().Window = window
+		for i := range d.Layers {
+			d.Attention(i).Window = window
+		}
 		for _, ends := range [][]int{{40}, {1}, {2}, {30, 31, 50}} {
 			t.Run(fmt.Sprint(window, ends), func(t *testing.T) {
 				whole, x := passes(d, ends, false)

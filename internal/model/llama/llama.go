@@ -1,16 +1,18 @@
 // Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped key-value heads) with
 // the additions of other models: Mistral's sliding window, Qwen2's biases on q, k and v and
-// rotation on three axes, Qwen3's norms of queries and keys, and the rows that Qwen3-VL adds to
-// pictures (DeepStack). Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv
+// rotation on three axes, Qwen3's norms of queries and keys, the rows that Qwen3-VL adds to
+// pictures (DeepStack), and Gemma 3's norms of what blocks add, GELU, and layers of two kinds.
+// Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv
 // 2310.06825), Qwen2-VL (arXiv 2409.12191, §2.1), Qwen3 (arXiv 2505.09388), DeepStack (arXiv
-// 2406.04334), Hugging Face transformers 4.49 LlamaModel, MistralModel and Qwen2_5_VLModel, and
-// 5.23 Qwen3VLTextModel.
+// 2406.04334), Gemma 3 (arXiv 2503.19786), Hugging Face transformers 4.49 LlamaModel, MistralModel
+// and Qwen2_5_VLModel, 5.23 Qwen3VLTextModel, and 5.24 Gemma3TextModel.
 //
 //	n = RMSNorm(x)                                                    (1)
 //	h = x + Wo·Attn(RoPE(Wq·n + bq), RoPE(Wk·n + bk), Wv·n + bv)      (2)
 //	    with HeadNorm: RoPE(RMSNorm(Wq·n)), RoPE(RMSNorm(Wk·n)), each head by itself
 //	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)                   (3)
 //	    in the first Deep layers, y += the picture's rows for that layer
+//	    with Sandwich: h = x + RMSNorm(Wo·…), y = h + RMSNorm(Wd·…)
 //	logits = Wh·RMSNorm(y)                                            (4)
 //
 // Attn adds the calibration bias of the span (RESTORE, Eq. 4) inside the kernel.
@@ -39,6 +41,16 @@ type Config struct {
 	Deep        int        // first layers after which pictures have rows to add
 	Tied        bool
 	EOS         []int32 // ids that end an answer
+
+	// layers that Window applies to, [Layers]; nil: all. They turn by LocalTheta, not stretched
+	Sliding    []bool
+	LocalTheta float64
+	Blocks     bool    // the rows of a picture see each other
+	Scale      float64 // of the scores; 0: 1/sqrt(HeadDim)
+	EmbedScale float64 // of the tokens' embeddings; 0: 1
+	Offset     bool    // norms store the difference of their weights from 1
+	Sandwich   bool    // norms also of what attention and MLP add
+	GELU       bool    // tanh form, in the place of SiLU
 }
 
 // Tower returns the sizes of the layers.
@@ -64,11 +76,25 @@ func (c *Config) Fields() []model.Field {
 	if c.Window > 0 {
 		fields = append(fields, model.Field{Name: "sliding window (keys)", Value: c.Window})
 	}
+	if c.Sliding != nil {
+		fields = append(fields, model.Field{Name: "layers with a window", Value: c.sliding()},
+			model.Field{Name: "RoPE base in these", Value: c.LocalTheta})
+	}
 	if c.Sections != nil {
 		fields = append(fields,
 			model.Field{Name: "RoPE pairs (time, height, width)", Value: c.Sections})
 	}
 	return fields
+}
+
+// sliding returns the number of layers in Sliding.
+func (c *Config) sliding() (n int) {
+	for _, s := range c.Sliding {
+		if s {
+			n++
+		}
+	}
+	return n
 }
 
 // Decoder is a bound LLaMA language model.
@@ -78,31 +104,31 @@ type Decoder struct {
 	layers []layer
 	norm   *nn.RMSNorm
 	head   *nn.Linear
-	rope   *nn.RoPE
-	attn   nn.Attention
+	ropes  []*nn.RoPE // of each layer
 }
 
 type layer struct {
 	attnNorm, mlpNorm *nn.RMSNorm
+	attnLast, mlpLast *nn.RMSNorm // of what is added; nil: none
 	q, k, v, o        *nn.Linear
 	qNorm, kNorm      *nn.RMSNorm // nil: none
 	gate, up, down    *nn.Linear
+	attn              nn.Attention
 }
 
 // New binds the decoder under b: "model.*" and "lm_head.weight".
 func New(b *model.Binder, c Config) *Decoder {
-	d := &Decoder{
-		Config: c,
-		rope:   nn.NewRoPE(c.HeadDim, c.Theta, c.Sections),
-		attn: b.Attention(nn.Attention{
-			Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window,
-		}),
-	}
+	d := &Decoder{Config: c}
+	rope := nn.NewRoPE(c.HeadDim, c.Theta, c.Sections)
 	if c.Interleaved {
-		d.rope = nn.NewInterleavedRoPE(c.HeadDim, c.Theta, c.Sections)
+		rope = nn.NewInterleavedRoPE(c.HeadDim, c.Theta, c.Sections)
 	}
 	if c.Stretch.Factor > 0 {
-		d.rope.Stretch(c.Stretch)
+		rope.Stretch(c.Stretch)
+	}
+	local := rope
+	if c.Sliding != nil {
+		local = nn.NewRoPE(c.HeadDim, c.LocalTheta, nil)
 	}
 	if c.HeadDim%2 != 0 { // weights of other shapes say more than this
 		b.Refuse("hidden_size/num_attention_heads: got %d, want an even number (rotary pairs)",
@@ -110,10 +136,23 @@ func New(b *model.Binder, c Config) *Decoder {
 	}
 	b = b.Decoder()
 	d.embed = b.Embedding("model.embed_tokens", "vocab, hidden", c.Vocab, c.Hidden)
-	for i := range c.Layers {
-		d.layers = append(d.layers, bindLayer(b.In(fmt.Sprintf("model.layers.%d.", i)), &c))
+	if d.embed != nil {
+		d.embed.Scale = float32(c.EmbedScale)
 	}
-	d.norm = b.RMSNorm("model.norm", "hidden", c.Hidden, c.Eps)
+	for i := range c.Layers {
+		l := bindLayer(b.In(fmt.Sprintf("model.layers.%d.", i)), &c)
+		l.attn = b.Attention(nn.Attention{
+			Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window,
+			Scale: c.Scale,
+		})
+		if c.Sliding == nil || c.Sliding[i] {
+			d.ropes = append(d.ropes, local)
+		} else {
+			d.ropes, l.attn.Window = append(d.ropes, rope), 0
+		}
+		d.layers = append(d.layers, l)
+	}
+	d.norm = c.normOf(b)("model.norm", "hidden", c.Hidden, c.Eps)
 	head := "lm_head"
 	if c.Tied {
 		b.Tied("lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
@@ -123,22 +162,38 @@ func New(b *model.Binder, c Config) *Decoder {
 	return d
 }
 
+// normOf returns how b binds a norm.
+func (c *Config) normOf(b *model.Binder) func(name, why string, n int, eps float64) *nn.RMSNorm {
+	if c.Offset {
+		return b.OffsetRMSNorm
+	}
+	return b.RMSNorm
+}
+
 func bindLayer(b *model.Binder, c *Config) layer {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	norm, beforeMLP := c.normOf(b), "post_attention_layernorm"
+	if c.Sandwich {
+		beforeMLP = "pre_feedforward_layernorm"
+	}
 	l := layer{
-		attnNorm: b.RMSNorm("input_layernorm", "hidden", c.Hidden, c.Eps),
+		attnNorm: norm("input_layernorm", "hidden", c.Hidden, c.Eps),
 		q:        b.Linear("self_attn.q_proj", "heads*headDim, hidden", q, c.Hidden, c.Bias),
 		k:        b.Linear("self_attn.k_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
 		v:        b.Linear("self_attn.v_proj", "kvHeads*headDim, hidden", kv, c.Hidden, c.Bias),
 		o:        b.Linear("self_attn.o_proj", "hidden, heads*headDim", c.Hidden, q, false),
-		mlpNorm:  b.RMSNorm("post_attention_layernorm", "hidden", c.Hidden, c.Eps),
+		mlpNorm:  norm(beforeMLP, "hidden", c.Hidden, c.Eps),
 		gate:     b.Linear("mlp.gate_proj", "mlp, hidden", c.MLP, c.Hidden, false),
 		up:       b.Linear("mlp.up_proj", "mlp, hidden", c.MLP, c.Hidden, false),
 		down:     b.Linear("mlp.down_proj", "hidden, mlp", c.Hidden, c.MLP, false),
 	}
 	if c.HeadNorm {
-		l.qNorm = b.RMSNorm("self_attn.q_norm", "head dim", c.HeadDim, c.Eps)
-		l.kNorm = b.RMSNorm("self_attn.k_norm", "head dim", c.HeadDim, c.Eps)
+		l.qNorm = norm("self_attn.q_norm", "head dim", c.HeadDim, c.Eps)
+		l.kNorm = norm("self_attn.k_norm", "head dim", c.HeadDim, c.Eps)
+	}
+	if c.Sandwich {
+		l.attnLast = norm("post_attention_layernorm", "hidden", c.Hidden, c.Eps)
+		l.mlpLast = norm("post_feedforward_layernorm", "hidden", c.Hidden, c.Eps)
 	}
 	return l
 }
@@ -147,7 +202,8 @@ func bindLayer(b *model.Binder, c *Config) layer {
 func (d *Decoder) Shape() model.DecoderShape {
 	return model.DecoderShape{
 		Hidden: d.Hidden, Layers: d.Layers, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim,
-		MLP: d.MLP, Vocab: d.Vocab, MaxPositions: d.MaxPositions, RoPE: d.rope, Deep: d.Deep,
+		MLP: d.MLP, Vocab: d.Vocab, MaxPositions: d.MaxPositions, RoPE: d.ropes, Deep: d.Deep,
+		Blocks: d.Blocks,
 	}
 }
 
@@ -188,14 +244,14 @@ func (d *Decoder) traceAxes(spans []model.Span) {
 		if sp.Trace == nil {
 			continue
 		}
-		c, s := d.rope.AxisTables(sp.Pos)
+		c, s := d.ropes[0].AxisTables(sp.Pos)
 		sp.Trace("text.rope_cos_3", []int{3, len(sp.Pos), d.HeadDim}, c)
 		sp.Trace("text.rope_sin_3", []int{3, len(sp.Pos), d.HeadDim}, s)
 	}
 }
 
 // Attention implements model.Layers.
-func (d *Decoder) Attention() *nn.Attention { return &d.attn }
+func (d *Decoder) Attention(layer int) *nn.Attention { return &d.layers[layer].attn }
 
 // Ahead implements model.Layers.
 func (d *Decoder) Ahead(r *model.Run, i int, q, k, x []float32, rows int) {
@@ -240,6 +296,9 @@ func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
 	rows = p.Rows - first
 	x, n = x[first*d.Hidden:p.Rows*d.Hidden], n[:rows*d.Hidden]
 	l.o.Apply(r.Pool, n, a, rows)
+	if l.attnLast != nil {
+		l.attnLast.Apply(r.Pool, n, n, rows)
+	}
 	nn.Add(r.Pool, x, n) // (2)
 	p.Yield()
 	l.mlpNorm.Apply(r.Pool, n, x, rows)
@@ -247,9 +306,16 @@ func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
 	l.gate.Apply(r.Pool, g, n, rows)
 	p.Yield()
 	l.up.Apply(r.Pool, u, n, rows)
-	nn.SwiGLU(r.Pool, g, u)
+	if d.GELU {
+		nn.GEGLU(r.Pool, g, u)
+	} else {
+		nn.SwiGLU(r.Pool, g, u)
+	}
 	p.Yield()
 	l.down.Apply(r.Pool, n, g, rows)
+	if l.mlpLast != nil {
+		l.mlpLast.Apply(r.Pool, n, n, rows)
+	}
 	nn.Add(r.Pool, x, n) // (3)
 }
 
