@@ -231,6 +231,7 @@ func TestShapesParse(t *testing.T) {
 		"qwen3-vl-2b": 512, "qwen3-vl-4b": 512, "qwen3-vl-8b": 512,
 		"internvl3-1b": 1344, "internvl3-2b": 1344, "internvl3-8b": 1344,
 		"smolvlm-256m": 2048, "smolvlm-500m": 2048, "smolvlm2-2.2b": 1536,
+		"gemma3-4b": 896, "gemma3-12b": 896, "gemma3-27b": 896,
 	} {
 		s, err := loadShape(name)
 		if err != nil {
@@ -244,7 +245,7 @@ func TestShapesParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := restore.Shapes(); len(all) != 18 {
+	if all := restore.Shapes(); len(all) != 21 {
 		t.Errorf("got %v, want those above", all)
 	}
 }

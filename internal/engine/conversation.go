@@ -313,5 +313,8 @@ func (e *Engine) tokenize(messages []chat.Message, pics []*picture) ([]int32, er
 	if err := e.frame(parts); err != nil {
 		return nil, err
 	}
-	return e.tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: true})
+	// As in transformers' ProcessorMixin, the tokenizer adds nothing to what a template has begun.
+	bos := e.special["bos_token"]
+	begun := bos != "" && len(parts) > 0 && !parts[0].User && strings.HasPrefix(parts[0].Text, bos)
+	return e.tok.EncodeSegments(parts, tokenizer.EncodeOptions{AddSpecial: !begun})
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -160,22 +161,24 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
 // text has no places.
 func (e *Engine) frame(parts []tokenizer.Segment) error {
 	m, ok := e.m.(model.Framed)
-	place, known := e.tok.Token(e.m.ImageToken())
+	token, known := e.tok.Token(e.m.ImageToken())
 	if !ok || !known {
 		return nil
 	}
-	before, after := m.Frame()
+	place, before, after := m.Frame()
+	place = cmp.Or(place, token)
 	for i := range parts {
 		if parts[i].User || !strings.Contains(parts[i].Text, place) {
 			continue
 		}
-		for _, token := range []string{before, after} {
-			if _, known := e.tok.TokenID(token); !known {
+		for _, text := range []string{before, after} {
+			mark := strings.TrimSpace(text)
+			if _, known := e.tok.TokenID(mark); !known {
 				return fmt.Errorf("engine: %s: the tokenizer has no token %q, which stands next "+
-					"to a picture", e.ck.Name, token)
+					"to a picture", e.ck.Name, mark)
 			}
 		}
-		parts[i].Text = strings.ReplaceAll(parts[i].Text, place, before+place+after)
+		parts[i].Text = strings.ReplaceAll(parts[i].Text, place, before+token+after)
 	}
 	return nil
 }
@@ -188,6 +191,10 @@ func (e *Engine) written(id int32, kind string) (string, error) {
 		return "", fmt.Errorf(
 			"engine: %s: the tokenizer has no token for a place of the prompt (%s)",
 			e.ck.Name, kind)
+	}
+	if m, ok := e.m.(model.Framed); ok {
+		place, _, _ := m.Frame()
+		token = cmp.Or(place, token)
 	}
 	m := chat.Message{
 		Role: "user",

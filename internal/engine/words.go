@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
@@ -76,8 +77,8 @@ func (e *Engine) markToken(id int32) bool {
 		return id >= 0 && (id == before || id == after)
 	case model.Framed:
 		text, _ := e.tok.Token(id)
-		before, after := m.Frame()
-		return text == before || text == after
+		_, before, after := m.Frame()
+		return text != "" && (text == strings.TrimSpace(before) || text == strings.TrimSpace(after))
 	}
 	return false
 }

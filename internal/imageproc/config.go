@@ -247,8 +247,8 @@ func (r *Settings) is(key string, s size, limit int, names ...string) bool {
 	return true
 }
 
-func (r *Settings) filter() Filter {
-	return Filter(r.Int("resample", int(Bicubic), int(Nearest), int(Hamming)))
+func (r *Settings) filter(def Filter) Filter {
+	return Filter(r.Int("resample", int(def), int(Nearest), int(Hamming)))
 }
 
 // normalisation reads the rescaling and normalising steps. mean and std are the defaults.
@@ -273,7 +273,7 @@ func (r *Settings) clip() *CLIP {
 	c := &CLIP{
 		doResize: r.Bool("do_resize", true),
 		doCrop:   r.Bool("do_center_crop", true),
-		filter:   r.filter(),
+		filter:   r.filter(Bicubic),
 		norm:     r.normalisation(CLIPMean, CLIPStd),
 		name:     "CLIPImageProcessor",
 	}
@@ -304,11 +304,18 @@ func (r *Settings) clip() *CLIP {
 }
 
 // NewSigLIP makes a [CLIP] that resizes to a given height and width and crops nothing.
-func NewSigLIP(r *Settings) Processor {
+func NewSigLIP(r *Settings) Processor { return r.square("SiglipImageProcessor", Bicubic) }
+
+// NewGemma3 makes a [CLIP] that resizes pictures to one size without keeping their ratio, as
+// transformers' Gemma3ImageProcessor does. It cuts no crops (do_pan_and_scan).
+func NewGemma3(r *Settings) Processor { return r.square("Gemma3ImageProcessor", Bilinear) }
+
+// square makes a [CLIP] called name that resizes pictures to one size, by default with filter.
+func (r *Settings) square(name string, filter Filter) Processor {
 	half := [3]float64{0.5, 0.5, 0.5}
 	c := &CLIP{
-		doResize: r.Bool("do_resize", true), filter: r.filter(),
-		norm: r.normalisation(half, half), name: "SiglipImageProcessor",
+		doResize: r.Bool("do_resize", true), filter: r.filter(filter),
+		norm: r.normalisation(half, half), name: name,
 	}
 	s := r.size("size", "square", size{"height": 224, "width": 224})
 	if r.is("size", s, maxSide, "height", "width") {

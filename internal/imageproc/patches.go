@@ -45,7 +45,7 @@ func PatchesOf(r *Settings, def Patches, most int) *Patches {
 		Temporal: r.Int("temporal_patch_size", def.Temporal, 1, 16),
 		Merge:    r.Int("merge_size", def.Merge, 1, 16),
 		doResize: r.Bool("do_resize", true),
-		filter:   r.filter(),
+		filter:   r.filter(Bicubic),
 	}
 	s := r.size("size", "", size{})
 	lo, hi := def.MinPixels, def.MaxPixels

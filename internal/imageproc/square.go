@@ -13,7 +13,7 @@ type Square struct {
 // Square reads the settings of a [Square] with a default of side pixels.
 func (r *Settings) Square(side int) Square {
 	n := r.normalisation(CLIPMean, CLIPStd)
-	q := Square{colour: n.background(), filter: r.filter(), lut: newLUT(n)}
+	q := Square{colour: n.background(), filter: r.filter(Bicubic), lut: newLUT(n)}
 	s := r.size("size", "square", size{"height": side, "width": side})
 	if r.is("size", s, maxSide, "height", "width") && s["height"] == s["width"] {
 		q.Side = s["height"]

@@ -428,8 +428,10 @@ type Spelled interface {
 // Framed is implemented by models around whose pictures the processor writes tokens, which the chat
 // template does not.
 type Framed interface {
-	// Frame returns the tokens before and after a picture's place in a prompt.
-	Frame() (before, after string)
+	// Frame returns what the template writes at a picture's place, "" if it is the picture's token,
+	// and the texts before and after that token, each with one token that says only that there is a
+	// picture.
+	Frame() (place, before, after string)
 }
 
 // Marked is implemented by models whose pictures stand between two tokens of their own.

@@ -49,6 +49,17 @@ func HeadsFirst(x []float32, rows, heads, dim int) []float32 {
 	return out
 }
 
+// Transposed returns x [rows, width] as [width, rows].
+func Transposed(x []float32, width int) []float32 {
+	out, rows := make([]float32, len(x)), len(x)/width
+	for r := range rows {
+		for c, v := range x[r*width : (r+1)*width] {
+			out[c*rows+r] = v
+		}
+	}
+	return out
+}
+
 // Twice returns x [rows, width] with every row repeated after itself:
 // [rows, 2·width].
 func Twice(x []float32, rows, width int) []float32 {

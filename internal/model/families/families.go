@@ -11,6 +11,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/gemma3"
 	"github.com/restore-vlm/restore/internal/model/idefics3"
 	"github.com/restore-vlm/restore/internal/model/internvl"
 	"github.com/restore-vlm/restore/internal/model/llava"
@@ -24,7 +25,7 @@ import (
 // Table lists the families.
 var Table = []*model.Family{
 	&llava.Family, &llavanext.Family, &qwen2vl.Family, &qwen25vl.Family, &onevision.Family,
-	&qwen3vl.Family, &idefics3.Family, &idefics3.SmolVLM2, &internvl.Family,
+	&qwen3vl.Family, &idefics3.Family, &idefics3.SmolVLM2, &internvl.Family, &gemma3.Family,
 }
 
 // Files is what readers and writers of files need to know of Table.

@@ -55,7 +55,7 @@ func TestWithoutArchitectures(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"architectures":["GPT"]}`: `x: config.json: architectures: got ["GPT"], want one of ` +
-			"Idefics3ForConditionalGeneration, InternVLForConditionalGeneration, LlavaForCond",
+			"Gemma3ForConditionalGeneration, Idefics3ForConditionalGeneration, InternVLForCond",
 		`{"architectures":["InternVLChatModel"]}`: "(the same model in transformers' form",
 		`{"architectures":5}`:                     "x: config.json: json:", `{}`: "got []",
 	} {

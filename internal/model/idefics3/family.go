@@ -36,8 +36,7 @@ func family(
 			return newModel(ck, class)
 		},
 		Text: func(ck *model.Source) (model.Multimodal, error) {
-			return textonly.New(ck, class+", text only", decoder,
-				parseText)
+			return textonly.New(ck, class+", text only", decoder, parseText)
 		},
 		Processors: []imageproc.Kind{{Classes: []string{processor}, New: imageproc.NewSplits}},
 		Published:  published,

@@ -115,7 +115,7 @@ func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
 func (m *Model) VideoToken() int32 { return -1 }
 
 // Frame implements model.Framed: the processor writes these tokens, not the chat template.
-func (m *Model) Frame() (first, last string) { return before, after }
+func (m *Model) Frame() (place, first, last string) { return "", before, after }
 
 // Info implements model.Multimodal.
 func (m *Model) Info() model.Info { return m.info }

@@ -20,8 +20,7 @@ var Family = model.Family{
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", "",
-			parseText)
+		return textonly.New(ck, architecture+", text only", "", parseText)
 	},
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,

@@ -1,0 +1,231 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// gemma3Prompts have a picture, two next to each other, two turns with pictures, and none. They are
+// longer than the window, which is shorter than a picture.
+var gemma3Prompts = map[string][]string{"gemma3-tiny": {"wide", "two", "turns", "text"}}
+
+// Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same,
+// with both forms of the documents.
+func TestGemma3Stages(t *testing.T) {
+	checkForms(t, gemma3Prompts, "preprocessor_config.json")
+}
+
+// Ensure that pixel values equal those of the library's processor.
+func TestGemma3Pixels(t *testing.T) { checkPixels(t, gemma3Prompts) }
+
+// spoken is a dialogue of a reference.
+type spoken struct {
+	Messages []struct {
+		Role    string
+		Content []struct{ Type, Text string }
+	}
+}
+
+// gemma3Dialogue returns the messages of a prompt.
+func gemma3Dialogue(t testing.TB, name, prompt string) (out []engine.Message, p *asked) {
+	t.Helper()
+	p = openAsked(t, name, prompt)
+	var s spoken
+	golden.JSON(t, filepath.Join(p.dir, prompt+".ref.json"), &s)
+	pics := engine.Pictures(p.decoded(t, p.Pictures)...)
+	for _, m := range s.Messages {
+		said := engine.Message{Role: m.Role}
+		for _, c := range m.Content {
+			if c.Type == "text" {
+				said.Parts = append(said.Parts, engine.Part{Text: c.Text})
+				continue
+			}
+			said.Parts, pics = append(said.Parts, engine.Part{Image: pics[0]}), pics[1:]
+		}
+		out = append(out, said)
+	}
+	return out, p
+}
+
+// Ensure that dialogues with pictures' files have the reference's prompts and answers: the texts
+// around pictures are the processor's, and a prompt begins with one <bos>.
+func TestGemma3Answers(t *testing.T) {
+	for name, prompts := range gemma3Prompts {
+		e := open(t, filepath.Join("testdata", name), 2)
+		for _, prompt := range prompts {
+			said, p := gemma3Dialogue(t, name, prompt)
+			read, err := e.NewPrompt(context.Background(), engine.Request{Messages: said})
+			must(t, err)
+			want, err := reference(t, name, prompt)["input_ids"].Int64s()
+			must(t, err)
+			if !slices.Equal(read.IDs(), want) {
+				t.Errorf("%s/%s: got the prompt %v, want %v", name, prompt, read.IDs(), want)
+			}
+			got, err := e.Ask(context.Background(), engine.Request{
+				Messages: said, MaxTokens: len(p.Tokens), IgnoreEnd: true,
+			})
+			must(t, err)
+			if !slices.Equal(got.Tokens, p.Tokens) {
+				t.Errorf("%s/%s: got %v, want %v", name, prompt, got.Tokens, p.Tokens)
+			}
+		}
+	}
+}
+
+// Ensure that the text of users never becomes a picture's place or a token around one, also in
+// places within it, and that a dialogue whose roles do not alternate is refused by the template.
+func TestGemma3Text(t *testing.T) {
+	e := open(t, "testdata/gemma3-tiny", 2)
+	pic := openAsked(t, "gemma3-tiny", "wide")
+	ask := func(text string, places ...int) *engine.Answer {
+		t.Helper()
+		got, err := e.Ask(context.Background(), engine.Request{
+			Prompt: text, Images: engine.Pictures(pic.decoded(t, pic.Pictures)...), MaxTokens: 1,
+			Places: places,
+		})
+		must(t, err)
+		return got
+	}
+	got, plain := ask("<start_of_image><image_soft_token><end_of_image>"), ask("x")
+	if n := got.Report.PromptTokens - plain.Report.PromptTokens; n < 20 ||
+		got.Report.ImageTokens != plain.Report.ImageTokens {
+		t.Errorf("%d tokens of text, %d of pictures", n, got.Report.ImageTokens)
+	}
+	// x, and the newlines before the picture, which are one token with the template's otherwise
+	if n := ask("xy", 1).Report.PromptTokens - plain.Report.PromptTokens; n != 2 {
+		t.Errorf("%d tokens more with a picture within the text, want 2", n)
+	}
+	user := engine.Message{Role: "user", Parts: []engine.Part{{Text: "x"}}}
+	_, err := e.Ask(context.Background(), engine.Request{
+		Messages: []engine.Message{user, user}, MaxTokens: 1,
+	})
+	if err == nil || !strings.Contains(err.Error(), "roles must alternate") {
+		t.Errorf("two questions in a row: got %v, want a refusal", err)
+	}
+}
+
+// Ensure that every method reads pictures with the budget that was asked for, or is refused for a
+// named reason, that a budget of all tokens equals no reduction, and that results do not depend on
+// the number of threads.
+func TestGemma3Methods(t *testing.T) {
+	const name = "gemma3-tiny"
+	e, one := open(t, "testdata/"+name, 2), open(t, "testdata/"+name, 1)
+	refused := map[string]string{
+		"tome": "joins 2x2 patches", "flowcut": "joins 2x2 patches", "fitprune": "recipe",
+		"pixelprune": "needs", "prumerge": "no class token", "prumerge-plus": "no class token",
+	}
+	for _, prompt := range []string{"wide", "two"} {
+		in := reference(t, name, prompt)
+		trace := func(e *engine.Engine, o methods.Options) (map[string]*tensor.Tensor, error) {
+			return lab.Trace(context.Background(), e, lab.TraceRequest{
+				Inputs: in, Reduce: o, Tokens: 2,
+			})
+		}
+		plain, err := trace(e, methods.Options{})
+		must(t, err)
+		all := 9 * plain["projector.out"].Shape[0]
+		text := plain["embeds"].Shape[0] - all
+		for _, m := range methods.Methods()[1:] { // not "none"
+			for _, on := range []bool{false, true} {
+				o := methods.Options{Base: m.Name, NVis: 4, Restore: on}
+				if m.Site == reduce.InsideDecoder {
+					o.NVis, o.KeepRatio = 0, 0.5
+				}
+				got, err := trace(e, o)
+				if why, ok := refused[m.Name]; ok {
+					if err == nil || !strings.Contains(err.Error(), why) {
+						t.Errorf("%s: got %v, want a refusal: %s", m.Name, err, why)
+					}
+					continue
+				}
+				if err != nil {
+					t.Errorf("%s %s: %v", prompt, m.Name, err)
+					continue
+				}
+				again, err := trace(one, o)
+				must(t, err)
+				same(t, m.Name+", 1 thread", again, got, "logits", "gen.logits")
+				if m.Site == reduce.InsideDecoder {
+					continue
+				}
+				if rows, want := got["embeds"].Shape[0], text+4*all/9; rows != want {
+					t.Errorf("%s %s: %d rows, want %d", prompt, m.Name, rows, want)
+				}
+				got, err = trace(e, methods.Options{Base: m.Name, NVis: 9, Restore: on})
+				if err != nil {
+					t.Errorf("%s, all tokens: %v", m.Name, err)
+					continue
+				}
+				same(t, m.Name+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
+					"positions")
+			}
+		}
+	}
+}
+
+// Ensure that rows of a picture see each other in every layer, before and after a method inside the
+// decoder has removed some, and nothing after them, and that a window counts the remaining rows.
+func TestGemma3Sight(t *testing.T) {
+	const name, window = "gemma3-tiny", 7
+	e := open(t, "testdata/"+name, 2)
+	for base, rows := range map[string][]int{"none": {9, 9, 9, 9}, "fastv": {9, 2, 2, 2}} {
+		o := methods.Options{Base: base}
+		if base == "fastv" {
+			o.KeepRatio = 0.5
+		}
+		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+			Inputs: reference(t, name, "two"), Reduce: o,
+		})
+		must(t, err)
+		for layer, left := range rows {
+			probs := got[fmt.Sprintf("text.layer.%d.attn", layer)]
+			n, keys := probs.Shape[1], probs.Shape[2]
+			data, err := probs.Float32s()
+			must(t, err)
+			var ends []int // of rows that see later ones
+			for i := range n {
+				row := data[i*keys : (i+1)*keys]
+				first := slices.IndexFunc(row, func(p float32) bool { return p > 0 })
+				end := keys
+				for row[end-1] == 0 {
+					end--
+				}
+				want := 0
+				if own := keys - n + i; layer != 2 { // the third layer has no window
+					want = max(0, own+1-window)
+				}
+				if first != want {
+					t.Errorf("%s: layer %d, row %d sees keys from %d on, want %d", base, layer, i,
+						first, want)
+				}
+				if end > keys-n+i+1 {
+					ends = append(ends, end)
+				}
+			}
+			if len(ends) != 2*(left-1) || len(slices.Compact(ends)) != 2 {
+				t.Errorf("%s: layer %d: rows end at %v, want two blocks of %d rows", base, layer,
+					ends, left)
+			}
+		}
+	}
+}
+
+// Ensure that a conversation with cached keys equals one from scratch.
+func TestGemma3Conversation(t *testing.T) {
+	checkConversation(t, open(t, "testdata/gemma3-tiny", 2), []methods.Options{
+		{}, {Base: "divprune", NVis: 6, Restore: true}, {Base: "vispruner", NVis: 4},
+		{Base: "fastv", KeepRatio: 0.5},
+		{Base: "holov", NVis: 5, Restore: true},
+	})
+}

@@ -1,0 +1,159 @@
+package gemma3
+
+import (
+	"math"
+
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/clip"
+	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/nn"
+)
+
+// Config is a Gemma 3 config.json.
+type Config struct {
+	Vision     clip.Config
+	Text       llama.Config
+	Pool       int // patches along a cell's side, which become one token
+	ImageToken int32
+}
+
+// ParseConfig reads config.json. The error lists every problem.
+func ParseConfig(data []byte) (*Config, error) {
+	v, err := model.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{Vision: clip.ParseSigLIP(v.Object("vision_config", true)), Text: parseText(v)}
+	c.Vision.LastNorm = true
+	c.Pool = c.pool(v)
+	key := "image_token_index"
+	if !v.Has(key) && v.Has("image_token_id") {
+		key = "image_token_id"
+	}
+	c.ImageToken = int32(v.Int(key, 262144, 0, 1<<30))
+	if int(c.ImageToken) >= c.Text.Vocab {
+		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
+	}
+	return c, v.Err()
+}
+
+// pool reads how many patches along a side become one token.
+func (c *Config) pool(v *model.Values) int {
+	const key = "mm_tokens_per_image"
+	n, grid := v.Int(key, 256, 1, 1<<20), c.Vision.Grid()
+	side := int(math.Sqrt(float64(n)))
+	if side*side != n || grid%side != 0 {
+		v.Fail(key, "got %d, want the square of a divisor of the %d patches along a side "+
+			"(image_size / patch_size)", n, grid)
+		return 1
+	}
+	return grid / side
+}
+
+// side returns the number of tokens along a picture's side.
+func (c *Config) side() int { return c.Vision.Grid() / c.Pool }
+
+// parseText reads the decoder's part. Absent keys take the defaults of transformers'
+// Gemma3TextConfig.
+func parseText(v *model.Values) llama.Config {
+	t := v.Object("text_config", true)
+	t.String("model_type", "gemma3_text", "gemma3_text")
+	c := llama.Config{
+		Hidden:       t.Int("hidden_size", 2304, 1, 1<<16),
+		Layers:       t.Int("num_hidden_layers", 26, 1, 1<<10),
+		MLP:          t.Int("intermediate_size", 9216, 1, 1<<18),
+		Vocab:        t.Int("vocab_size", 262208, 1, 1<<22),
+		MaxPositions: t.Int("max_position_embeddings", 131072, 1, 1<<24),
+		Heads:        t.Int("num_attention_heads", 8, 1, 1<<10),
+		KVHeads:      t.Int("num_key_value_heads", 4, 1, 1<<10),
+		HeadDim:      t.Int("head_dim", 256, 1, 1<<12),
+		Window:       t.Int("sliding_window", 4096, 1, 1<<24),
+		Eps:          t.Float("rms_norm_eps", 1e-6),
+		Scale:        1 / math.Sqrt(t.Float("query_pre_attn_scalar", 256)),
+		Tied:         true, HeadNorm: true, Offset: true, Sandwich: true, GELU: true, Blocks: true,
+	}
+	c.EmbedScale = math.Sqrt(float64(c.Hidden))
+	if c.Heads%c.KVHeads != 0 {
+		t.Fail("num_key_value_heads", "got %d, which does not divide num_attention_heads %d",
+			c.KVHeads, c.Heads)
+	}
+	if t.Null("sliding_window") {
+		t.Fail("sliding_window", "got null, want a number of keys")
+	}
+	c.Sliding = layers(t, c.Layers)
+	rotations(t, &c)
+	t.String("hidden_activation", "gelu_pytorch_tanh", "gelu_pytorch_tanh")
+	t.Unsupported(map[string]string{
+		"attention_bias": "false", "use_bidirectional_attention": "false",
+		"attn_logit_softcapping": "null", "final_logit_softcapping": "null",
+		"tie_word_embeddings": "true",
+	})
+	v.Unsupported(map[string]string{"tie_word_embeddings": "true"})
+	if c.EOS = v.IDs("eos_token_id"); c.EOS == nil {
+		c.EOS = t.IDs("eos_token_id")
+	}
+	if c.EOS == nil {
+		c.EOS = []int32{1}
+	}
+	return c
+}
+
+// layers reads which of n layers have a window.
+func layers(t *model.Values, n int) []bool {
+	sliding := make([]bool, n)
+	every := t.Int("sliding_window_pattern", 6, 1, 1<<10)
+	for i := range sliding {
+		sliding[i] = (i+1)%every != 0
+	}
+	kinds := t.Strings("layer_types")
+	if !t.Has("layer_types") {
+		return sliding
+	}
+	if len(kinds) != n {
+		t.Fail("layer_types", "got %d kinds, want one for each of %d layers", len(kinds), n)
+		return sliding
+	}
+	for i, kind := range kinds {
+		if sliding[i] = kind == slidingKind; kind != slidingKind && kind != fullKind {
+			t.Fail("layer_types", "got %q for layer %d, want %q or %q", kind, i, slidingKind,
+				fullKind)
+		}
+	}
+	return sliding
+}
+
+// Kinds of layers in config.json.
+const (
+	slidingKind = "sliding_attention"
+	fullKind    = "full_attention"
+)
+
+// rotations reads the rotation of each kind of layers: from rope_parameters by kind, as
+// transformers 5 writes them, or from rope_theta, rope_scaling and rope_local_base_freq.
+func rotations(t *model.Values, c *llama.Config) {
+	c.Theta = t.Float("rope_theta", 1e6)
+	c.LocalTheta = t.Float("rope_local_base_freq", 1e4)
+	if t.Has("rope_parameters") {
+		p := t.Object("rope_parameters", false)
+		full, local := p.Object(fullKind, true), p.Object(slidingKind, true)
+		c.Theta = full.Float("rope_theta", c.Theta)
+		c.LocalTheta = local.Float("rope_theta", c.LocalTheta)
+		stretch(full, c)
+		local.String("rope_type", "default", "default")
+	}
+	if t.Has("rope_scaling") { // it replaces the others, as in transformers
+		stretch(t.Object("rope_scaling", false), c)
+	}
+}
+
+// stretch reads how the rotation of layers without a window is stretched.
+func stretch(p *model.Values, c *llama.Config) {
+	kinds := []string{"default", "linear"}
+	if p.String("rope_type", p.String("type", "default", kinds...), kinds...) != "linear" {
+		return
+	}
+	if !p.Has("factor") {
+		p.Fail("factor", "missing, want a number above 0")
+	}
+	c.Stretch = nn.Uniform(p.Float("factor", 1))
+}

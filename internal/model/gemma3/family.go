@@ -1,0 +1,71 @@
+package gemma3
+
+import (
+	_ "embed" // shapes
+	"encoding/json"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llava"
+	"github.com/restore-vlm/restore/internal/model/textonly"
+)
+
+// architecture is the class in config.json.
+const architecture = "Gemma3ForConditionalGeneration"
+
+// Prefixes of the canonical names.
+const (
+	decoder = "language_model."
+	tower   = "vision_tower.vision_model."
+)
+
+// Family is Gemma 3.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "gemma3", Architectures: []string{architecture}, Forms: llava.Forms, Export: export,
+	},
+	New: New,
+	Text: func(ck *model.Source) (model.Multimodal, error) {
+		return textonly.New(ck, architecture+", text only", decoder, parseText)
+	},
+	Processors: []imageproc.Kind{{
+		Classes: []string{"Gemma3ImageProcessor"}, New: imageproc.NewGemma3,
+	}},
+	Published: []model.Published{
+		{Name: "gemma3-4b", Config: shape4b}, {Name: "gemma3-12b", Config: shape12b},
+		{Name: "gemma3-27b", Config: shape27b},
+	},
+	Across: 1, Budgets: []string{"256", "128", "64", "32"},
+}
+
+var (
+	//go:embed shapes/gemma3-4b.json
+	shape4b []byte
+	//go:embed shapes/gemma3-12b.json
+	shape12b []byte
+	//go:embed shapes/gemma3-27b.json
+	shape27b []byte
+)
+
+// export is what transformers' processor needs.
+var export = &checkpoint.Export{
+	Vocabulary: []string{decoder + "model.embed_tokens.weight"},
+	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
+	Named: map[string]string{
+		"boi_token": before, "eoi_token": after, "image_token": "<image_soft_token>",
+	},
+	Processor: func(config map[string]json.RawMessage) (any, error) {
+		text, err := json.Marshal(config)
+		if err != nil {
+			return nil, err
+		}
+		c, err := ParseConfig(text)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{
+			"processor_class": "Gemma3Processor", "image_seq_length": c.side() * c.side(),
+		}, nil
+	},
+}
