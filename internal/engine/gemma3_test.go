@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/nn"
 	"github.com/restore-vlm/restore/internal/tensor"
 	"github.com/restore-vlm/restore/reduce"
 )
@@ -216,6 +218,35 @@ func TestGemma3Sight(t *testing.T) {
 			if len(ends) != 2*(left-1) || len(slices.Compact(ends)) != 2 {
 				t.Errorf("%s: layer %d: rows end at %v, want two blocks of %d rows", base, layer,
 					ends, left)
+			}
+		}
+	}
+}
+
+// Ensure that the calibration's distance term is, in each layer, by the layer's rotation.
+func TestGemma3Calibration(t *testing.T) {
+	e := open(t, "testdata/gemma3-tiny", 2)
+	got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+		Inputs: reference(t, "gemma3-tiny", "wide"),
+		Reduce: methods.Options{Base: "divprune", NVis: 4, Restore: true},
+	})
+	must(t, err)
+	local, full := nn.NewRoPE(8, 1e4, nil), nn.NewRoPE(8, 1e6, nil)
+	full.Stretch(nn.Uniform(8))
+	pos, err := got["positions"].Float32s()
+	must(t, err)
+	size, err := got["sizes"].Float32s()
+	must(t, err)
+	for layer, rope := range []*nn.RoPE{local, local, full, local} {
+		bias, err := got[fmt.Sprintf("text.layer.%d.bias", layer)].Float32s()
+		must(t, err)
+		for i, q := range pos {
+			for j, k := range pos[:i+1] {
+				want := nn.CalibrationBias(float64(size[j]), rope.Decay(float64(q-k)))
+				// the rounding of two float32 numbers, of at most ln 2 and ln 9
+				if b := float64(bias[i*len(pos)+j]); !(math.Abs(b-want) <= 1e-6) {
+					t.Fatalf("layer %d: row %d, key %d: %v, want %v", layer, i, j, b, want)
+				}
 			}
 		}
 	}
