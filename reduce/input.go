@@ -121,7 +121,7 @@ type View struct {
 // Cut is one of several grids of a picture's tokens.
 type Cut struct {
 	H, W   int
-	Tokens []int32 // [H*W] in raster order, ascending
+	Tokens []int32 // [H*W] in raster order
 }
 
 // ViewSizes returns the number of tokens of each view. It is nil if the picture was

@@ -150,9 +150,6 @@ func TestInternVLMethods(t *testing.T) {
 					}
 					continue
 				}
-				if m.Name == "pool" && err != nil { // its budgets are those of whole blocks
-					continue
-				}
 				if err != nil {
 					t.Errorf("%s: %v", what, err)
 					continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
@@ -120,11 +121,45 @@ func (p *planned) tapped(noClass bool) {
 	}
 }
 
-// cannot returns the error for a model that lacks data which a method needs.
-func cannot(base, why string) error {
+// cannot returns the error for a base that needs what the model lacks for pictures of shape s. It
+// names the bases that the model can have.
+func cannot(s *model.Shape, base string, restore bool, why string) error {
+	var others []string
+	for _, m := range methods.Methods() {
+		small := s.Fixed != "" && slices.Contains(m.Require(restore), reduce.Shrunk)
+		if m.Name != base && m.Site != reduce.BeforeEncoder && !small &&
+			lacking(s, &m, restore) == "" {
+			others = append(others, m.Name)
+		}
+	}
 	return fmt.Errorf("engine: %w", &errs.OptionError{
-		Name: "base", Got: base, Want: "another base", Why: why, Fault: errs.Conflict,
+		Name: "base", Got: base, Want: "one of " + strings.Join(others, ", "), Why: why,
+		Fault: errs.Conflict,
 	})
+}
+
+// lacking tells what m needs that the encoder does not compute for pictures of shape s, "" if
+// nothing.
+func lacking(s *model.Shape, m *reduce.Method, restore bool) string {
+	if m.Site == reduce.InsideEncoder && s.Closed != "" {
+		return "this model's encoder cannot be reduced inside: " + s.Closed
+	}
+	for _, need := range m.Require(restore) {
+		switch need {
+		case reduce.LastKeys:
+			if s.NoClass {
+				return "it reads the class token of the encoder's last layer, and this model's " +
+					"encoder has no class token"
+			}
+		case reduce.ClsAttn, reduce.ClsAttnShallow, reduce.ReceivedMid, reduce.ReceivedDeep,
+			reduce.Keys:
+			if s.Blocks == 0 {
+				return fmt.Sprintf("it needs %s of the encoder's blocks, and the features of this "+
+					"model are the embedding, before any block", need)
+			}
+		}
+	}
+	return ""
 }
 
 // plan resolves o for a picture of shape s.
@@ -136,12 +171,8 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	p.site, p.draws = m.Site, m.Draws
 	p.need, p.small = needs(&m, o.Restore, s.NoClass)
 	p.sees = m.Site == reduce.AfterEncoder && slices.Contains(m.Require(o.Restore), reduce.Pixels)
-	if s.NoClass && p.need.Last {
-		return p, cannot(o.Base, "it reads the class token of the encoder's last layer, and "+
-			"this model's encoder has no class token")
-	}
-	if m.Site == reduce.InsideEncoder && s.Closed != "" {
-		return p, cannot(o.Base, "this model's encoder cannot be reduced inside: "+s.Closed)
+	if why := lacking(s, &m, o.Restore); why != "" {
+		return p, cannot(s, o.Base, o.Restore, why)
 	}
 	f := e.facts(s)
 	// Inside the decoder all rows take part, from every view.
@@ -160,7 +191,8 @@ func (e *Engine) plan(s *model.Shape, o methods.Options) (p planned, err error) 
 	p.text = p.plan.Text()
 	p.small = p.small && p.plan.BeforeDecoder().NVis < p.plan.N // to all tokens, nothing shrinks
 	if p.small && s.Fixed != "" {
-		return p, cannot(o.Base, "this model cannot encode a picture at another size: "+s.Fixed)
+		return p, cannot(s, o.Base, o.Restore,
+			"this model cannot encode a picture at another size: "+s.Fixed)
 	}
 	return p, nil
 }
@@ -328,8 +360,8 @@ func (e *Engine) competing(r *model.Run, p *picture) (in *reduce.Input, err erro
 	}
 	if p.sees {
 		if p.rgb == nil {
-			return nil, cannot(p.plan.Base, "it reads pixels, which this model's picture "+
-				"processor does not keep")
+			return nil, cannot(p.shape, p.plan.Base, p.plan.Restore, "it reads pixels, which "+
+				"this model's picture processor does not keep")
 		}
 		show(in, p.rgb)
 	}

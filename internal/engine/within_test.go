@@ -2,18 +2,23 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // within lists runs of the authors' released code inside the encoder, and of RESTORE over it.
@@ -145,6 +150,80 @@ func TestInsideEncoderRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), reason) ||
 				!strings.Contains(err.Error(), "base: got "+base) {
 				t.Errorf("%s, %s: got %v, want a refusal that names %q", name, base, err, reason)
+			}
+		}
+	}
+}
+
+// Ensure that a method that needs what an encoder does not compute is refused before a picture is
+// encoded, that the error says what is missing, and that the methods that it names work.
+func TestOtherBases(t *testing.T) {
+	const embedding = "are the embedding, before any block"
+	for _, c := range []struct {
+		model, picture string
+		edit           func(config map[string]any) // nil: none
+		want           map[string]string
+	}{
+		{
+			"internvl-tiny", "wide.png",
+			func(config map[string]any) { config["vision_feature_layer"] = 0 },
+			map[string]string{
+				"holov": "needs cls_attn of the encoder's blocks", "vispruner": embedding,
+				"visionzip": embedding, "fastervlm": embedding, "scope": embedding,
+				"hiprune": embedding, "vscan": embedding, "tome": "joins 4 patches",
+				"dart": "needs keys of the encoder's blocks", "flowcut": "joins 4 patches",
+				"downsample": "tiles",
+			},
+		},
+		{"smolvlm-tiny", "smolvlm-tiny-odd-0-53x29.png", nil, map[string]string{
+			"prumerge":      "class token of the encoder's last layer, and this model's encoder has no",
+			"prumerge-plus": "no class token", "tome": "joins 2x2", "flowcut": "joins 2x2",
+			"downsample": "tiles",
+		}},
+	} {
+		dir := copyDir(t, filepath.Join("testdata", c.model))
+		if c.edit != nil {
+			path, config := filepath.Join(dir, "config.json"), map[string]any{}
+			golden.JSON(t, path, &config)
+			c.edit(config)
+			data, err := json.Marshal(config)
+			must(t, err)
+			must(t, os.WriteFile(path, data, 0o644))
+		}
+		e := open(t, dir, 1)
+		request := func(base string) engine.Request {
+			o := methods.Options{Base: base, NVis: 4, Restore: true}
+			if m, err := methods.Lookup(base); err == nil && m.Site == reduce.InsideDecoder {
+				o.NVis, o.KeepRatio = 0, 0.5
+			} else if base == "none" {
+				o = methods.Options{}
+			}
+			return engine.Request{
+				Prompt: "?", Reduce: o, MaxTokens: 1,
+				Images: engine.Pictures(decoded(t, filepath.Join(dir, c.picture))),
+			}
+		}
+		var others []string
+		for base, want := range c.want {
+			_, err := e.NewPrompt(context.Background(), request(base))
+			var bad *errs.OptionError
+			if !errors.As(err, &bad) || bad.Name != "base" || bad.Got != base ||
+				!strings.Contains(bad.Why, want) {
+				t.Errorf("%s, %s: got %v, want %q", c.model, base, err, want)
+				continue
+			}
+			others = strings.Split(strings.TrimPrefix(bad.Want, "one of "), ", ")
+			for _, m := range methods.Methods() {
+				if listed := slices.Contains(others, m.Name); listed == (c.want[m.Name] != "" ||
+					m.Site == reduce.BeforeEncoder) {
+					t.Errorf("%s, %s: %s listed: %v", c.model, base, m.Name, listed)
+				}
+			}
+		}
+		for _, base := range others {
+			_, err := e.Ask(context.Background(), request(base))
+			if err != nil && base != "fitprune" { // it needs a recipe too
+				t.Errorf("%s: %s was named and is refused: %v", c.model, base, err)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package methods
 // Pool is the control that ignores the picture's content and drops no token.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -61,11 +62,10 @@ func checkGrids(in *reduce.Input, m *method) error {
 			return fmt.Errorf("methods: %s: grid %d: got %d tokens, want %dx%d", m.Name, i,
 				len(g.Tokens), g.H, g.W)
 		}
-		for k, t := range g.Tokens {
-			if t < 0 || int(t) >= in.N || seen[t] || k > 0 && g.Tokens[k-1] >= t {
-				return fmt.Errorf(
-					"methods: %s: grid %d: token %d, want ascending tokens of 0..%d that are "+
-						"in no other grid", m.Name, i, t, in.N-1)
+		for _, t := range g.Tokens {
+			if t < 0 || int(t) >= in.N || seen[t] {
+				return fmt.Errorf("methods: %s: grid %d: token %d, want tokens of 0..%d that are "+
+					"nowhere else in a grid", m.Name, i, t, in.N-1)
 			}
 			seen[t] = true
 		}
@@ -107,6 +107,7 @@ func poolGrids(grids []reduce.Cut, n int) []reduce.Row {
 			for j, t := range row.Members {
 				row.Members[j] = g.Tokens[t]
 			}
+			slices.Sort(row.Members)
 			rows = append(rows, row)
 		}
 	}
@@ -116,6 +117,7 @@ func poolGrids(grids []reduce.Cut, n int) []reduce.Row {
 		slices.Sort(row.Members)
 		row.Size = len(row.Members)
 	}
+	slices.SortFunc(rows, func(a, b reduce.Row) int { return cmp.Compare(a.Anchor, b.Anchor) })
 	return rows
 }
 

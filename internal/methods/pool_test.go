@@ -3,6 +3,7 @@ package methods
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -52,13 +53,29 @@ func TestPoolGrids(t *testing.T) {
 	if want := []int32{10, 16 + 10}; !slices.Equal(r.Anchors, want) {
 		t.Errorf("one cell a grid: anchors %v, want the middles %v", r.Anchors, want)
 	}
+	// Three tiles of 2x2 in a row before the whole of 2x2: the tokens of the tiles' grid do not
+	// ascend.
+	tiles := &reduce.Input{N: 16, C: 2, X: in.X[:32], Grids: []reduce.Cut{
+		{H: 2, W: 2, Tokens: []int32{12, 13, 14, 15}},
+		{H: 2, W: 6, Tokens: []int32{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}},
+	}}
+	r = mustReduce(t, tiles, Options{Base: "pool", NVis: 4, Restore: true})
+	var members [][]int32
+	for _, row := range r.Rows {
+		members = append(members, row.Members)
+	}
+	if want := [][]int32{
+		{0, 1, 2, 3, 4, 6}, {5, 7, 8, 9, 10, 11}, {12, 14}, {13, 15}, // halves, left and right
+	}; !reflect.DeepEqual(members, want) {
+		t.Errorf("tiles in a row: cells %v, want %v", members, want)
+	}
 	o, err := resolve(Options{Base: "pool", NVis: 5, Restore: true}, in.N)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, grids := range map[string][]reduce.Cut{
 		"newlines: got 21 tokens on no grid, which pool cannot honour": {grid(0, 4, 4)},
-		"grid 1: token 15, want ascending tokens":                      {grid(0, 4, 4), grid(15, 3, 7)},
+		"grid 1: token 15, want tokens of 0..36 that are nowhere else": {grid(0, 4, 4), grid(15, 3, 7)},
 		"grid 0: got 12 tokens, want 4x4":                              {{H: 4, W: 4, Tokens: grid(0, 3, 4).Tokens}},
 	} {
 		bad := *in
