@@ -556,7 +556,9 @@ func (s *sequence) prepare(d dialogue) (err error) {
 			return err
 		}
 	}
-	if s.units, err = e.units(ids, d.pics); err != nil {
+	if s.units, err = e.units(ids, d.pics); err != nil && d.tokens == nil {
+		return e.misplaced(err, d.pics)
+	} else if err != nil {
 		return err
 	}
 	for _, u := range s.units {

@@ -108,6 +108,46 @@ func TestInternVLText(t *testing.T) {
 	}
 }
 
+// Ensure that a chat template that writes no place for a picture, or two, is refused with what it
+// writes, and that tokens around the place are the template's and the processor's, as in
+// transformers.
+func TestInternVLTemplates(t *testing.T) {
+	const name, file = "internvl-tiny", "chat_template.jinja"
+	p := openAsked(t, name, "small")
+	for _, c := range []struct{ writes, want string }{
+		{"<img><IMG_CONTEXT></img>", ""},
+		{"<image>", `the chat template (chat_template.jinja) writes "<|im_start|>user\n` +
+			`A<image>\nB<|im_end|>\n" for text A, a picture and text B, want "<IMG_CONTEXT>" once`},
+		{"<IMG_CONTEXT><IMG_CONTEXT>", `A<IMG_CONTEXT><IMG_CONTEXT>\nB`},
+		{"", `A\nB`},
+		{"no template", `the chat template (LLaVA's v1 conversation (built in)) writes "`},
+	} {
+		dir := copyDir(t, filepath.Join("testdata", name))
+		path := filepath.Join(dir, file)
+		data, err := os.ReadFile(path)
+		must(t, err)
+		if c.writes == "no template" {
+			must(t, os.Remove(path))
+		} else {
+			text := strings.Replace(string(data), "<IMG_CONTEXT>", c.writes, 1)
+			must(t, os.WriteFile(path, []byte(text), 0o644))
+		}
+		got, err := open(t, dir, 1).Ask(context.Background(), engine.Request{
+			Messages: p.dialogue(t), MaxTokens: 1,
+		})
+		if c.want == "" {
+			must(t, err)
+			n := reference(t, name, "small")["input_ids"].Shape[0]
+			if got.Report.PromptTokens != n+2 {
+				t.Errorf("%q: %d tokens, want %d and another <img> and </img>", c.writes,
+					got.Report.PromptTokens, n)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want %s", c.writes, err, c.want)
+		}
+	}
+}
+
 // Ensure that every method reads pictures of one tile and of several with the budget that was asked
 // for, or is refused for a named reason, that a budget of all tokens equals no reduction, and that
 // results do not depend on the number of threads.

@@ -165,8 +165,8 @@ func (e *Engine) frame(parts []tokenizer.Segment) error {
 	if !ok || !known {
 		return nil
 	}
-	place, before, after := m.Frame()
-	place = cmp.Or(place, token)
+	_, before, after := m.Frame()
+	place := e.place(token)
 	for i := range parts {
 		if parts[i].User || !strings.Contains(parts[i].Text, place) {
 			continue
@@ -183,6 +183,15 @@ func (e *Engine) frame(parts []tokenizer.Segment) error {
 	return nil
 }
 
+// place returns what the template writes where token, a picture's, stands in the prompt.
+func (e *Engine) place(token string) string {
+	if m, ok := e.m.(model.Framed); ok {
+		place, _, _ := m.Frame()
+		return cmp.Or(place, token)
+	}
+	return token
+}
+
 // written returns the text that the template writes for a picture between two texts. If the
 // template moves pictures to the front, it is the picture token only.
 func (e *Engine) written(id int32, kind string) (string, error) {
@@ -192,22 +201,54 @@ func (e *Engine) written(id int32, kind string) (string, error) {
 			"engine: %s: the tokenizer has no token for a place of the prompt (%s)",
 			e.ck.Name, kind)
 	}
-	if m, ok := e.m.(model.Framed); ok {
-		place, _, _ := m.Frame()
-		token = cmp.Or(place, token)
+	token = e.place(token)
+	text, _, err := e.between(kind)
+	if err != nil {
+		return "", err
 	}
+	if strings.Count(text, token) == 1 {
+		return strings.TrimSpace(text), nil
+	}
+	return token, nil
+}
+
+// between returns what the template writes for a picture between two texts: between them, "" if
+// nothing, and in all.
+func (e *Engine) between(kind string) (text, all string, err error) {
 	m := chat.Message{
 		Role: "user",
 		Content: []chat.Part{{Type: "text", Text: string(leftMark)}, {Type: kind},
 			{Type: "text", Text: string(rightMark)}},
 	}
-	text, err := e.template.Render([]chat.Message{m}, chat.Options{SpecialTokens: e.special})
-	if err != nil {
-		return "", err
+	all, err = e.template.Render([]chat.Message{m}, chat.Options{SpecialTokens: e.special})
+	_, right, _ := strings.Cut(all, string(leftMark))
+	if left, _, ok := strings.Cut(right, string(rightMark)); ok {
+		text = left
 	}
-	_, text, _ = strings.Cut(text, string(leftMark))
-	if text, _, ok = strings.Cut(text, string(rightMark)); ok && strings.Count(text, token) == 1 {
-		return strings.TrimSpace(text), nil
+	return text, all, err
+}
+
+// mostQuoted is how many characters of a rendered template an error has.
+const mostQuoted = 200
+
+// misplaced returns err, the error for a dialogue without one place for each picture, or what the
+// template writes for a picture if that is the cause.
+func (e *Engine) misplaced(err error, pics []*picture) error {
+	for _, p := range pics {
+		id, kind, name := e.m.ImageToken(), "image", "picture"
+		if p.shape.Video {
+			id, kind, name = e.m.VideoToken(), "video", "video"
+		}
+		token, ok := e.tok.Token(id)
+		_, all, failed := e.between(kind)
+		if token = e.place(token); ok && failed == nil && strings.Count(all, token) != 1 {
+			all = strings.NewReplacer(string(leftMark), "A", string(rightMark), "B").Replace(all)
+			if r := []rune(all); len(r) > mostQuoted {
+				all = string(r[len(r)-mostQuoted:])
+			}
+			return fmt.Errorf("engine: %s: the chat template (%s) writes %q for text A, a %s and "+
+				"text B, want %q once", e.ck.Name, e.source, all, name, token)
+		}
 	}
-	return token, nil
+	return err
 }
