@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"maps"
 	"os"
 	"path/filepath"
@@ -55,5 +56,36 @@ func TestConvert(t *testing.T) {
 	}
 	if r := commandLine("convert", "-o", filepath.Join(dir, "no", "c")); r.Code != cli.ExitFailure {
 		t.Errorf("no folder around: exit %d, %q", r.Code, r.Err)
+	}
+}
+
+// Ensure that the decoder's GGUF file alone, converted to a folder, reads text like the file.
+func TestConvertTextOnly(t *testing.T) {
+	for _, name := range []string{"qwen2vl-tiny", "llama-linear-tiny"} {
+		dir := t.TempDir()
+		z, err := zip.OpenReader("../../internal/engine/testdata/gguf/" + name + ".zip")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer z.Close()
+		if err := os.CopyFS(dir, z); err != nil {
+			t.Fatal(err)
+		}
+		file, out := filepath.Join(dir, name+".gguf"), filepath.Join(t.TempDir(), "model")
+		os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")) // not every archive has one
+		if r := commandLine("convert", "-m", file, "-o", out); r.Code != cli.ExitOK {
+			t.Fatalf("%s: exit %d, %q", name, r.Code, r.Err)
+		}
+		ask := func(model string, more ...string) clitest.Result {
+			return commandLine(append([]string{"run", "-m", model, "-p", "What is it?",
+				"--n-predict", "8", "--temp", "0"}, more...)...)
+		}
+		if a, b := ask(file), ask(out); a.Code != cli.ExitOK || a.Out == "" || a.Out != b.Out {
+			t.Errorf("%s: got %q (%s), want %q (%s)", name, b.Out, b.Err, a.Out, a.Err)
+		}
+		if r := ask(out, "--image", clitest.Drawn(t, 3)); r.Code != cli.ExitFailure ||
+			!strings.Contains(r.Err, "which pictures need") {
+			t.Errorf("%s: a picture: exit %d, %q", name, r.Code, r.Err)
+		}
 	}
 }

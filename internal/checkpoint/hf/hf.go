@@ -37,16 +37,6 @@ func Open(f *folder.Folder, families checkpoint.Families) (_ *checkpoint.Store, 
 	if err = f.Weights(s); err != nil {
 		return nil, err
 	}
-	var c struct {
-		Vision json.RawMessage `json:"vision_config"`
-	}
-	if err = json.Unmarshal(s.Docs.Config.Data, &c); err == nil && string(c.Vision) == "null" {
-		// only models of other formats may have no encoder
-		err = errors.New("vision_config: got null, want an object")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Docs.Config.From, err)
-	}
 	// otherwise the table of architectures returns an error
 	family := families.Of(s.Docs.Config.Data)
 	if family != nil {

@@ -119,7 +119,11 @@ func Open(ck *model.Source) (model.Multimodal, error) {
 		return nil, fmt.Errorf("model: %s: config.json: %w", ck.Name, err)
 	}
 	if string(c.Vision) == "null" {
-		return f.Text(ck)
+		m, err := f.Text(ck)
+		if err != nil {
+			return nil, fmt.Errorf("%w (vision_config is null: no encoder)", err)
+		}
+		return m, nil
 	}
 	return f.New(ck)
 }
