@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -272,6 +273,68 @@ func talkingCopy(t testing.TB, name string, image int) string {
 		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
 	return dir
+}
+
+// Ensure that with a limit of pixels pictures are read as if the checkpoint had only the canvases
+// within it, and that a picture that is prepared for all canvases is refused then.
+func TestLimitedCanvases(t *testing.T) {
+	for _, c := range []struct {
+		dir                    string
+		limit, width, height   int
+		limitedViews, allViews int
+	}{
+		{talkingNext(t), 56 * 112, 100, 110, 3, 5},
+		{"testdata/llava-onevision-tiny", 13 * 17 * 17, 200, 170, 13, 37},
+	} {
+		pic := &imageproc.Picture{Width: c.width, Height: c.height,
+			Pix: make([]byte, 3*c.width*c.height)}
+		for i := range pic.Pix {
+			pic.Pix[i] = byte(i * i / 7)
+		}
+		dir := copyDir(t, c.dir)
+		for _, file := range []string{"config.json", "preprocessor_config.json"} {
+			doc, path := map[string]any{}, filepath.Join(dir, file)
+			golden.JSON(t, path, &doc)
+			const key = "image_grid_pinpoints"
+			doc[key] = slices.DeleteFunc(doc[key].([]any), func(v any) bool {
+				p := v.([]any)
+				return p[0].(float64)*p[1].(float64) > float64(c.limit)
+			})
+			data, err := json.Marshal(doc)
+			must(t, err)
+			must(t, os.WriteFile(path, data, 0o644))
+		}
+		ask := func(e *engine.Engine) *engine.Answer {
+			t.Helper()
+			a, err := e.Ask(context.Background(), engine.Request{
+				Prompt: "What?", Images: engine.Pictures(pic), MaxTokens: 8, IgnoreEnd: true,
+				LogProbs: true,
+			})
+			must(t, err)
+			return a
+		}
+		all := open(t, c.dir, 2)
+		o := engine.Options{Threads: 2, MaxPixels: c.limit}
+		limited := openWith(t, c.dir, o, engine.Hooks{})
+		got, want := ask(limited), ask(open(t, dir, 2))
+		if !reflect.DeepEqual(got.Scored, want.Scored) || len(got.Tokens) != 8 ||
+			got.Report.ImageTokens != want.Report.ImageTokens {
+			t.Errorf("%s: got %v of %d tokens, want %v of %d", c.dir, got.Tokens,
+				got.Report.ImageTokens, want.Tokens, want.Report.ImageTokens)
+		}
+		for e, views := range map[*engine.Engine]int{limited: c.limitedViews, all: c.allViews} {
+			px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
+			must(t, err)
+			if px.Shape[1] != views {
+				t.Errorf("%s: %d views, want %d", c.dir, px.Shape[1], views)
+			}
+			px.MostPixels = c.limit - px.MostPixels
+			if _, err := e.Model().Pictures(px); err == nil ||
+				!strings.Contains(err.Error(), "is put on") {
+				t.Errorf("%s: another limit than the processor's: got %v", c.dir, err)
+			}
+		}
+	}
 }
 
 // Ensure that a conversation about pictures in tiles equals one read from scratch.

@@ -1,6 +1,7 @@
 package imageproc
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -84,5 +85,65 @@ func TestLimitTiles(t *testing.T) {
 	a := Adjust{MinPixels: 5, MaxPixels: tile, Defaults: []string{"min-pixels", "max-pixels"}}
 	if p, err := a.To(splits); err != nil || p.(*Splits).longest != 512 {
 		t.Errorf("defaults: got %+v, %v, want the limit that has a use", p, err)
+	}
+}
+
+// Ensure that a limit on pixels prepares pictures as if the checkpoint had only the canvases within
+// it, and that one without effect, or below the smallest canvas, is refused.
+func TestLimitCanvases(t *testing.T) {
+	kinds := []Kind{{Classes: []string{"LlavaNextImageProcessor"}, New: NewTiles}}
+	tiles := func(canvases string) Processor {
+		t.Helper()
+		p, err := ParseProcessor([]byte(`{"image_processor_type":"LlavaNextImageProcessor",`+
+			`"crop_size":8,"size":8,"image_grid_pinpoints":`+canvases+`}`), kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	all := tiles(`[[8,16],[16,8],[16,16],[24,8],[8,24]]`)
+	var pics []*Picture
+	for _, s := range [][2]int{{5, 5}, {40, 9}, {9, 40}, {20, 21}, {300, 2}} {
+		p := &Picture{Width: s[0], Height: s[1], Pix: make([]byte, 3*s[0]*s[1])}
+		for i := range p.Pix {
+			p.Pix[i] = byte(i * i)
+		}
+		pics = append(pics, p)
+	}
+	for hi, canvases := range map[int]string{
+		128: `[[8,16],[16,8]]`, 191: `[[8,16],[16,8]]`, 192: `[[8,16],[16,8],[24,8],[8,24]]`,
+	} {
+		limited, err := LimitPixels(all, 0, hi)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := limited.Process(pics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := tiles(canvases).Process(pics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want.MostPixels = hi; !reflect.DeepEqual(got, want) {
+			t.Errorf("at most %d pixels: got canvases %v, want %v", hi, got.CanvasSizes,
+				want.CanvasSizes)
+		}
+	}
+	for _, c := range []struct {
+		lo, hi int
+		names  string
+	}{
+		{0, 127, "max-pixels: got 127, want at least 128 (the smallest canvas of " +
+			"image_grid_pinpoints, 8x16 pixels)"},
+		{0, -1, "max-pixels: got -1, want at least 128"},
+		{0, 256, "max-pixels: got 256, which has no effect where no canvas"},
+		{5, 0, "min-pixels: got 5, which has no effect with LlavaNextImageProcessor"},
+		{5, 128, "min-pixels: got 5, which has no effect"},
+	} {
+		if _, err := LimitPixels(all, c.lo, c.hi); err == nil ||
+			!strings.Contains(err.Error(), c.names) {
+			t.Errorf("%d to %d: got %v, want %q", c.lo, c.hi, err, c.names)
+		}
 	}
 }

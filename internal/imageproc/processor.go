@@ -35,6 +35,9 @@ type Pixels struct {
 	// the others.
 	Tiles       []int
 	CanvasSizes [][2]int
+	// MostPixels is, for Tiles, the limit to the pixels of a canvas that is not the checkpoint's;
+	// 0: there is none.
+	MostPixels int
 	// Splits are, for Splits, the rows and columns of each picture's tiles, 0 and 0 if it has none;
 	// nil for the others.
 	Splits [][2]int

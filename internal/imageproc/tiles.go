@@ -1,6 +1,10 @@
 package imageproc
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Tiles is LLaVA-NeXT's LlavaNextImageProcessor: the whole picture squashed to one
 // tile (the base), then the picture resized into the best fitting of several
@@ -9,7 +13,10 @@ type Tiles struct {
 	Square    // of a tile
 	class     string
 	pinpoints [][2]int // canvases, [height, width], multiples of the tile
+	most      int      // pixels of a canvas; 0: any number
 }
+
+var _ Limiter = (*Tiles)(nil)
 
 // Name implements Processor.
 func (l *Tiles) Name() string { return l.class }
@@ -88,6 +95,37 @@ func Canvas(canvases [][2]int, w, h int) (height, width int) {
 	return height, width
 }
 
+// Within returns the canvases of at most that many pixels; 0: of any number.
+func Within(canvases [][2]int, most int) [][2]int {
+	if most == 0 {
+		return canvases
+	}
+	return slices.DeleteFunc(slices.Clone(canvases), func(p [2]int) bool { return area(p) > most })
+}
+
+// area is the number of a canvas's pixels.
+func area(canvas [2]int) int { return canvas[0] * canvas[1] }
+
+// Limit implements [Limiter]: it leaves out the canvases of more than hi pixels.
+func (l *Tiles) Limit(lo, hi int) (Processor, error) {
+	compare := func(a, b [2]int) int { return cmp.Compare(area(a), area(b)) }
+	least := slices.MinFunc(l.pinpoints, compare)
+	most := area(slices.MaxFunc(l.pinpoints, compare))
+	switch {
+	case lo != 0:
+		return nil, noLimits(lo, hi, withName(l)+", which puts pictures on given canvases")
+	case hi >= most:
+		return nil, noLimits(lo, hi, fmt.Sprintf("where no canvas of image_grid_pinpoints has "+
+			"more than %d", most))
+	case hi < area(least):
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want at least %d (the smallest "+
+			"canvas of image_grid_pinpoints, %dx%d pixels)", hi, area(least), least[0], least[1])
+	}
+	out := *l
+	out.pinpoints, out.most = Within(l.pinpoints, hi), hi
+	return &out, nil
+}
+
 // fit places a picture on its canvas.
 func (l *Tiles) fit(w, h int) fit {
 	var f fit
@@ -117,7 +155,7 @@ func (l *Tiles) Process(pics []*Picture) (*Pixels, error) {
 	if err := checkPictures(pics); err != nil {
 		return nil, err
 	}
-	px := &Pixels{}
+	px := &Pixels{MostPixels: l.most}
 	fits := make([]fit, len(pics))
 	most := 0
 	for i, p := range pics {

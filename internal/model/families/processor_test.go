@@ -159,7 +159,7 @@ func TestVideoSettings(t *testing.T) {
 }
 
 // Ensure that limits of pixels change pictures, in clips with limits of their own only these, and
-// that a family without limits refuses them.
+// that one below the smallest canvas is refused.
 func TestLimits(t *testing.T) {
 	for family, want := range map[string][2]int{"qwen25vl": {4, 4}, "qwen3vl": {4, 64}} {
 		p, err := imageproc.LimitPixels(prepares(t, published[family]), 784, 4*1024)
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	if _, err := imageproc.LimitPixels(prepares(t, published["onevision"]), 0, 1024); err == nil ||
-		!strings.Contains(err.Error(), "max-pixels") {
+		!strings.Contains(err.Error(), "max-pixels: got 1024, want at least 147456") {
 		t.Errorf("onevision: got %v, want a refusal", err)
 	}
 }

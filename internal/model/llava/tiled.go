@@ -75,10 +75,10 @@ func CheckSize(s [2]int) error {
 }
 
 // Cut checks px, [pictures, views, 3, side, side], against the config, and returns the pictures.
-// pack gives the views and rows of a picture of h by w pixels, as for Tiles; have is how many views
-// px has of it.
+// pack gives the views and rows of a picture with that map, as for Tiles; have is how many views px
+// has of it.
 func (m *Model) Cut(
-	px *imageproc.Pixels, pack func(h, w, have int) (*model.Views, []nn.Mix),
+	px *imageproc.Pixels, pack func(tiles *Map, have int) (*model.Views, []nn.Mix),
 ) ([]*Picture, error) {
 	side := m.vision.ImageSide
 	if len(px.Shape) != 5 || !m.Square(px.Shape) {
@@ -91,12 +91,13 @@ func (m *Model) Cut(
 	}
 	one := 3 * side * side
 	pics := make([]*Picture, px.Shape[0])
+	canvases := imageproc.Within(m.cfg.Canvases, px.MostPixels)
 	for i, s := range px.ImageSizes {
 		if err := CheckSize(s); err != nil {
 			return nil, err
 		}
-		if h, w := imageproc.Canvas(m.cfg.Canvases, s[1], s[0]); i < len(px.CanvasSizes) &&
-			px.CanvasSizes[i] != [2]int{h, w} {
+		h, w := imageproc.Canvas(canvases, s[1], s[0])
+		if i < len(px.CanvasSizes) && px.CanvasSizes[i] != [2]int{h, w} {
 			return nil, fmt.Errorf("llava: preprocessor_config.json: image_grid_pinpoints: a "+
 				"picture of %v is put on %v, want %v as config.json's image_grid_pinpoints says",
 				s, px.CanvasSizes[i], [2]int{h, w})
@@ -105,7 +106,7 @@ func (m *Model) Cut(
 		if i < len(px.Tiles) {
 			have = px.Tiles[i]
 		}
-		v, rows := pack(s[0], s[1], have)
+		v, rows := pack(m.cfg.on(h, w, s), have)
 		if have < v.Count || have > v.Count && i < len(px.Tiles) {
 			return nil, fmt.Errorf("llava: pixel_values: %d views for picture %d of %v, want %d "+
 				"(config's image_grid_pinpoints)", have, i, s, v.Count)
@@ -152,10 +153,15 @@ type Map struct {
 // Map returns the map of a picture of h by w pixels.
 func (c *Config) Map(h, w int) *Map {
 	ch, cw := imageproc.Canvas(c.Canvases, w, h)
+	return c.on(ch, cw, [2]int{h, w})
+}
+
+// on returns the map of a picture of that height and width on a canvas of ch by cw pixels.
+func (c *Config) on(ch, cw int, size [2]int) *Map {
 	down, across := ch/c.Vision.ImageSide, cw/c.Vision.ImageSide
 	m := &Map{Views: 1 + down*across, side: c.Vision.Grid(), across: across}
 	rows, cols := down*m.side, across*m.side
-	m.Top, m.Left = uncovered(h, w, rows, cols)
+	m.Top, m.Left = uncovered(size[0], size[1], rows, cols)
 	m.Rows, m.Cols = rows-2*m.Top, cols-2*m.Left
 	return m
 }

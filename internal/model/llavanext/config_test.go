@@ -128,6 +128,6 @@ func FuzzConfig(f *testing.F) {
 		if err != nil || h == 0 || w == 0 || c.Vision.Grid() > 64 {
 			return
 		}
-		checkLayout(t, c, pack(c, int(h), int(w)), c.Map(int(h), int(w)))
+		checkLayout(t, c, pack(c, c.Map(int(h), int(w))), c.Map(int(h), int(w)))
 	})
 }

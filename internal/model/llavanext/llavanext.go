@@ -39,8 +39,8 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	}
 	return llava.NewTiled(ck, c, architecture, wholeAndTiles,
 		func(m *llava.Model, px *imageproc.Pixels) ([]*llava.Picture, error) {
-			return m.Cut(spread(m, c, px), func(h, w, _ int) (*model.Views, []nn.Mix) {
-				return pack(c, h, w), nil
+			return m.Cut(spread(m, c, px), func(tiles *llava.Map, _ int) (*model.Views, []nn.Mix) {
+				return pack(c, tiles), nil
 			})
 		})
 }
@@ -75,10 +75,10 @@ func spread(m *llava.Model, c *llava.Config, px *imageproc.Pixels) *imageproc.Pi
 	return &out
 }
 
-// pack lays out a picture of h by w pixels: the base tile's grid, then the stitched map of the
-// tiles, cut to the part that shows the picture (2), with a newline after each of its rows (3).
-func pack(c *llava.Config, h, w int) *model.Views {
-	m, p := c.Map(h, w), c.Vision.Grid()
+// pack lays out a picture: the base tile's grid, then m, the stitched map of the tiles, cut to the
+// part that shows the picture (2), with a newline after each of its rows (3).
+func pack(c *llava.Config, m *llava.Map) *model.Views {
+	p := c.Vision.Grid()
 	v := &model.Views{
 		Count: m.Views, Side: p, Grids: [][2]int{{p, p}, {m.Rows + 2*m.Top, m.Cols + 2*m.Left}},
 	}

@@ -29,7 +29,8 @@ func TestPackSizes(t *testing.T) {
 		for _, r := range table.Rows {
 			n++
 			h, w := r[0], r[1]
-			v, m := pack(c, h, w), c.Map(h, w)
+			m := c.Map(h, w)
+			v := pack(c, m)
 			ch, cw := imageproc.Canvas(c.Canvases, w, h)
 			if ch != r[2] || cw != r[3] || m.Rows != r[6] || m.Cols != r[7] ||
 				len(v.Source) != r[8] {
@@ -41,6 +42,33 @@ func TestPackSizes(t *testing.T) {
 	}
 	if n != 600 {
 		t.Errorf("%d sizes, want 600", n)
+	}
+}
+
+// Ensure that without the canvases above a limit of pixels, pictures have as many views and tokens
+// as with transformers 5.24 (image_size_to_num_patches and LlavaNextModel.pack_image_features with
+// image_grid_pinpoints without these).
+func TestPackLimited(t *testing.T) {
+	sizes := [][2]int{ // height, width
+		{1, 1}, {200, 3000}, {3000, 200}, {480, 640}, {641, 480}, {1080, 1920}, {2048, 2048},
+		{33, 100}, {672, 336},
+	}
+	for limit, want := range map[int][][2]int{ // views, tokens
+		336 * 672: {{3, 1176}, {3, 772}, {3, 816}, {3, 1368}, {3, 1376}, {3, 1608}, {3, 1176},
+			{3, 1360}, {3, 1776}},
+		672*672 - 1: {{3, 1176}, {4, 868}, {4, 936}, {3, 1368}, {3, 1376}, {3, 1608}, {3, 1176},
+			{3, 1360}, {3, 1776}},
+	} {
+		c := &llava.Config{
+			Vision:   clip.Config{ImageSide: 336, Patch: 14},
+			Canvases: imageproc.Within(imageproc.Canvases, limit),
+		}
+		for i, s := range sizes {
+			v := pack(c, c.Map(s[0], s[1]))
+			if got := [2]int{v.Count, len(v.Source)}; got != want[i] {
+				t.Errorf("at most %d pixels: %v: got %v, want %v", limit, s, got, want[i])
+			}
+		}
 	}
 }
 

@@ -40,11 +40,11 @@ func (c *Config) single() *layout {
 	return l
 }
 
-// pack lays out the only picture of a prompt, h by w pixels: the view of all of it, then the
-// stitched map of the tiles, cut to the part that shows the picture and shrunk if it has more
-// patches than Most views, with a newline after each of its rows (2).
-func (c *Config) pack(h, w int) *layout {
-	l, m := &layout{}, c.Map(h, w)
+// pack lays out the only picture of a prompt: the view of all of it, then m, the stitched map of
+// the tiles, cut to the part that shows the picture and shrunk if it has more patches than Most
+// views, with a newline after each of its rows (2).
+func (c *Config) pack(m *llava.Map) *layout {
+	l := &layout{}
 	l.whole(c.Vision.Grid())
 	l.Count = m.Views
 	toRows, toCols := c.capped(m.Rows, m.Cols)

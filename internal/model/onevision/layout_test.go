@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
 
@@ -28,7 +29,7 @@ func TestPackSizes(t *testing.T) {
 		t.Fatalf("%d rows", len(table.Rows))
 	}
 	for _, row := range table.Rows {
-		l := c.pack(row[0], row[1])
+		l := c.pack(c.Map(row[0], row[1]))
 		if got, want := l.Grids[1], [2]int{row[8], row[9]}; got != want ||
 			len(l.Source) != row[10] || l.Count != 1+row[2]/384*(row[3]/384) {
 			t.Errorf("%v: map %v, %d tokens, %d views, want %v and %d tokens", row[:2], got,
@@ -42,6 +43,33 @@ func TestPackSizes(t *testing.T) {
 		t.Errorf("a video of 3 frames: %d tokens, want 3·196 and a newline", len(video.Source))
 	}
 	checkRows(t, c, video)
+}
+
+// Ensure that without the canvases above a limit of pixels, pictures have as many views and tokens
+// as with transformers 5.24 (image_size_to_num_patches and LlavaOnevisionModel.pack_image_features
+// with image_grid_pinpoints without these), also where a map is shrunk.
+func TestPackLimited(t *testing.T) {
+	sizes := [][2]int{ // height, width
+		{1, 1}, {200, 3000}, {3000, 200}, {480, 640}, {641, 480}, {1080, 1920}, {2048, 2048},
+		{33, 100}, {672, 336},
+	}
+	for limit, want := range map[int][][2]int{ // views, tokens
+		384 * 384: {{2, 1485}, {2, 757}, {2, 783}, {2, 1317}, {2, 1323}, {2, 1149}, {2, 1485},
+			{2, 981}, {2, 1107}},
+		4 * 384 * 384: {{2, 1485}, {5, 1492}, {5, 1593}, {5, 2929}, {5, 2943}, {5, 2379}, {5, 3699},
+			{2, 981}, {3, 2241}},
+		12 * 384 * 384: {{2, 1485}, {7, 2522}, {7, 2673}, {5, 2929}, {5, 2943}, {13, 7378},
+			{10, 7371}, {2, 981}, {3, 2241}},
+	} {
+		c := published(t)
+		c.Canvases = imageproc.Within(c.Canvases, limit)
+		for i, s := range sizes {
+			l := c.pack(c.Map(s[0], s[1]))
+			if got := [2]int{l.Count, len(l.Source)}; got != want[i] {
+				t.Errorf("at most %d pixels: %v: got %v, want %v", limit, s, got, want[i])
+			}
+		}
+	}
 }
 
 // checkRows checks that rows are in order, lie in their views, and that their weights sum to 1.
@@ -141,6 +169,6 @@ func FuzzConfig(f *testing.F) {
 		if err != nil || h == 0 || w == 0 || c.Vision.Grid() > 32 {
 			return
 		}
-		checkRows(t, c, c.pack(int(h), int(w)))
+		checkRows(t, c, c.pack(c.Map(int(h), int(w))))
 	})
 }

@@ -46,10 +46,10 @@ func (c *Config) pictures(m *llava.Model, px *imageproc.Pixels) ([]*llava.Pictur
 		return nil, fmt.Errorf("onevision: pixel_values: shape %v, want [pictures views 3 %d %d] "+
 			"(config's image_size), or of a video [frames 3 %[2]d %[3]d]", px.Shape, side, side)
 	}
-	return m.Cut(px, func(h, w, have int) (*model.Views, []nn.Mix) {
+	return m.Cut(px, func(tiles *llava.Map, have int) (*model.Views, []nn.Mix) {
 		l := c.single()
 		if have != 1 { // a picture in tiles has two views at least
-			l = c.pack(h, w)
+			l = c.pack(tiles)
 		}
 		return &l.Views, l.rows
 	})

@@ -14,6 +14,7 @@ type processor struct {
 
 var (
 	_ imageproc.CrowdProcessor = (*processor)(nil)
+	_ imageproc.Limiter        = (*processor)(nil)
 	_ imageproc.VideoProcessor = (*processor)(nil)
 )
 
@@ -49,6 +50,17 @@ func withVideos(r *imageproc.Settings, p imageproc.Processor) imageproc.Processo
 	other := *q
 	other.frames = frames
 	return &other
+}
+
+// Limit implements [imageproc.Limiter] for the only picture of a prompt.
+func (p *processor) Limit(lo, hi int) (imageproc.Processor, error) {
+	tiles, err := p.Tiles.Limit(lo, hi)
+	if err != nil {
+		return nil, err
+	}
+	other := *p
+	other.Tiles = tiles.(*imageproc.Tiles)
+	return &other, nil
 }
 
 // Several implements [imageproc.CrowdProcessor].
