@@ -79,8 +79,10 @@ func Parse(v *model.Values, kind string) Config {
 			c.Hidden)
 	}
 	c.HeadDim = v.Int("head_dim", cmp.Or(c.HeadDim, c.Hidden/c.Heads), 1, 1<<12)
-	if v.Has("head_dim") && c.HeadDim%2 != 0 {
-		v.Fail("head_dim", "got %d, want an even number (rotary pairs)", c.HeadDim)
+	// New refuses others, after weights of other shapes, which say more; axes divide it here
+	if (v.Has("head_dim") || c.Sections != nil) && c.HeadDim%2 != 0 {
+		v.Fail("head_dim", "got %d (hidden_size/num_attention_heads when absent), want an even "+
+			"number (rotary pairs)", c.HeadDim)
 	}
 	c.Eps = v.Float("rms_norm_eps", c.Eps)
 	c.Tied = v.Bool("tie_word_embeddings", false)
