@@ -91,7 +91,10 @@ func (p *benchPeaks) of(quant string) float64 {
 func (p *benchPeaks) ofAttention(encoder string) float64 {
 	rounding := model.TowerRounding(encoder)
 	values := p.FMA
-	if rounding != nn.Exact {
+	switch {
+	case rounding == nn.RoundWords && kernel.InUse().Words:
+		values = max(p.FMA, p.Word)
+	case rounding == nn.RoundPairs, rounding == nn.RoundBytes:
 		values = max(p.FMA, p.BF16)
 	}
 	scores := values

@@ -60,6 +60,10 @@ const (
 	Exact Rounding = iota
 	// RoundPairs rounds queries, keys, values and probabilities to bfloat16, with an even HeadDim.
 	RoundPairs
+	// RoundWords rounds queries and probabilities to integers of 14 bits, keys and values of 12,
+	// with a scale for each query and key, or for 128 keys, if HeadDim is at most 128 and there is
+	// no MaxTap. Keys are rounded less a mean of theirs, which changes no probability.
+	RoundWords
 	// RoundBytes is RoundPairs, but queries and keys become 8-bit integers, with a scale for each
 	// row, if HeadDim is a multiple of 4 and there are neither Bias nor taps. Keys are rounded less
 	// a mean of theirs, which changes no probability.

@@ -24,11 +24,14 @@ var attnAVX2 = attnOps{
 	narrow:    attnNarrowAVX2,
 
 	weightedHalf: []attnHalves{{8, attnWeightedHalf1AVX2}},
+
+	words: wordScores, weighWords: wordTile6, roundWords: quantizeWordsAVX2,
 }
 
-// attnAVXVNNI is attnAVX2 with the products of bytes.
+// attnAVXVNNI is attnAVX2 with the products of bytes, which are faster than int16.
 var attnAVXVNNI = func() attnOps {
 	ops := attnAVX2
+	ops.words = nil
 	ops.quads = []attnTile{attnQuads16AVXVNNI}
 	ops.quadRows, ops.topQuads = attnQuadRowsAVX2, attnTopQuadsAVX2
 	ops.expQuads = attnExpQuadsAVX2

@@ -33,7 +33,7 @@ func TestAttendTileLayout(t *testing.T) {
 		b, tol := pairsReference(a)
 		b.Rounding = Exact
 		out, probs := attendRef(&b)
-		t.Run(c.String(), func(t *testing.T) { checkAttention(t, &b, out, probs, tol) })
+		t.Run(c.String(), func(t *testing.T) { checkAttention(t, &b, out, probs, tol, attnTol) })
 	}
 }
 

@@ -30,6 +30,12 @@ type attnOps struct {
 	// probs does both for whole panels of the widest kind; nil without pairs
 	probs func(a *float32, lda int, b, scales, p *float32, ldp int, sums, f, m *float32,
 		k, tiles int)
+	// words are products of int16 with scales, scores of one block and weighted sums of many (see
+	// wordScores and wordTile), and roundWords makes them; nil where others are faster
+	words      func(c *float32, ldc int, x, w *byte, rounds, tiles int)
+	weighWords func(c *float32, ldc int, from *float32, ldf int, x, w *byte, blocks int,
+		pf uintptr, pfStep int)
+	roundWords func(dst, scales *byte, step int, x *float32, blocks, most int)
 	// packed is the size in floats of one block's packed keys (and of its packed values): half of
 	// what the second-level cache holds in addition to the scores.
 	packed int

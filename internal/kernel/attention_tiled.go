@@ -47,6 +47,7 @@ type attnJob struct {
 	groups int  // of heads
 	pairs  bool // products of pairs of bfloat16
 	quads  bool // scores of quads of bytes
+	int16s bool // products of int16
 	sample bool // probabilities relative to a sample of the scores, see sampleBlock
 	height int  // rows of a tile
 	unit   int  // k is rounded up to this many pairs
@@ -79,7 +80,8 @@ type attnJob struct {
 
 // attnScratch is the scratch memory of a task.
 type attnScratch struct {
-	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last, words []float32
+	q, k, v, s, o, m, l, bias, sizes, row, cols, colBlock, peaks, last []float32
+	words, columns                                                     []float32
 	// With quads: the scales of the queries and of a block's keys, and what is subtracted from each
 	// key, which changes all scores of a query by the same amount.
 	queryScales, keyScales, mean []float32
@@ -102,13 +104,16 @@ func newAttnJob() *attnJob {
 func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j := attnJobs.Get().(*attnJob)
 	j.a, j.ops = *a, ops
-	j.pairs = a.Rounding != Exact && ops.pairs != nil && a.HeadDim%2 == 0
+	j.pairs = a.Rounding != Exact && a.Rounding != RoundWords && ops.pairs != nil &&
+		a.HeadDim%2 == 0
 	j.height, j.unit = attnTileRows, 1
 	if j.pairs {
 		j.height, j.unit = ops.pairHeight, ops.pairUnit
 	}
 	bare := a.Bias == nil && a.RowTap == nil && a.MaxTap == nil && a.ColTap == nil
 	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && bare
+	j.int16s = a.Rounding == RoundWords && ops.words != nil && a.HeadDim <= wordsBlock &&
+		a.MaxTap == nil
 	j.sample = bare && (j.pairs || j.quads)
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
@@ -219,7 +224,7 @@ func (j *attnJob) plan(p *Pool) {
 				parts = blocks(attnPeaks)
 			case j.sharesBias():
 				parts = blocks(attnBiased)
-			case j.pairs || j.quads:
+			case j.pairs || j.quads || j.int16s:
 				tasks := j.groups * max(1, len(a.Segments)-1)
 				parts = p.parts(tasks, blocks(attnRounded), blocks(attnQueries))
 			default:
@@ -293,9 +298,13 @@ func (t *attnTask) run() {
 	}
 	t.width = padded(chunk) + attnPad // not a power of two, which would use few cache sets
 	heads := t.h1 - t.h0
-	if t.quads {
+	switch {
+	case t.quads:
 		t.packQueryQuads()
-	} else {
+	case t.int16s:
+		t.width = wordsBlocks(chunk)*wordsBlock + attnPad
+		t.packQueryWords()
+	default:
 		t.q = grow(t.q, attnTileBlock*t.depth)
 	}
 	if t.sample {
@@ -303,7 +312,7 @@ func (t *attnTask) run() {
 		t.sums = grow(t.sums, attnTileBlock*t.ops.lanes)
 	}
 	switch {
-	case a.Pages == nil:
+	case a.Pages == nil && !t.int16s:
 		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
 	case a.half():
 		n := (chunk + PageKeys - 1) &^ (PageKeys - 1)
@@ -582,14 +591,19 @@ func (t *attnTask) pack(n int) {
 	switch {
 	case t.quads:
 		t.packKeyQuads(n)
+	case t.int16s:
+		t.packKeyWords(n)
 	case t.pairs:
 		t.packKeyPairs(n)
 	default:
 		t.packKeys(n)
 	}
-	if t.pairs {
+	switch {
+	case t.int16s:
+		t.packValueWords(n)
+	case t.pairs:
 		t.packValuePairs(n)
-	} else {
+	default:
 		t.packValues(n)
 	}
 }
@@ -631,13 +645,7 @@ func (t *attnTask) packValues(n int) {
 func (t *attnTask) packKeyQuads(n int) {
 	a, ops := &t.a, t.ops
 	keys := a.K[t.c0*a.KStride+t.kv*a.HeadDim:]
-	if t.c0 == t.k0 {
-		t.mean, t.row = grow(t.mean, t.depth), grow(t.row, n)
-		for i := range t.row {
-			t.row[i] = 1 / float32(n)
-		}
-		ops.weighted(&t.mean[0], &t.row[0], &keys[0], a.KStride, n, a.HeadDim, 0, 0)
-	}
+	t.meanOf(keys, n)
 	stride, rows := quadStride(a.HeadDim), t.vectors(n)
 	t.words, t.keyScales = grow(t.words, rows*stride), grow(t.keyScales, rows)
 	const flip = -0x7f7f7f80 // turns signed bytes into unsigned ones with 128 added
@@ -648,6 +656,19 @@ func (t *attnTask) packKeyQuads(n int) {
 		t.keyScales[i] = t.keyScales[n-1]
 	}
 	t.transposeWords(n, stride, a.HeadDim/4)
+}
+
+// meanOf sets mean to the mean of the first block's n keys.
+func (t *attnTask) meanOf(keys []float32, n int) {
+	if t.c0 != t.k0 {
+		return
+	}
+	t.mean, t.row = grow(t.mean, t.depth), grow(t.row, n)
+	for i := range t.row {
+		t.row[i] = 1 / float32(n)
+	}
+	clear(t.mean)
+	t.ops.weighted(&t.mean[0], &t.row[0], &keys[0], t.a.KStride, n, t.a.HeadDim, 0, 0)
 }
 
 // quadStride is the distance between rows of quads, in quads: one more, up to a multiple of four.
@@ -758,6 +779,42 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	for t.sees(min(end, q+(first+1)*t.height)-1, c0, c1) <= 0 {
 		first++
 	}
+	if t.int16s {
+		t.scoreWords(q-t.q0, c1-c0, tiles)
+	} else {
+		t.scoreFloats(h, q, end, c0, c1, first, last, tiles)
+	}
+	state := (h-t.h0)*t.rows + q - t.q0
+	if a.ColTap != nil {
+		clear(t.colBlock)
+	}
+	for tile := first; tile < tiles; tile++ {
+		r0 := tile * t.height
+		r1 := min(r0+t.height, end-q)
+		depth := t.sees(q+r1-1, c0, c1)
+		for r := r0; r < r1; r++ {
+			row := t.s[r*t.width:][:t.width]
+			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
+			if t.pairs {
+				ops.round(&row[0], &row[0], t.vectors(depth))
+				t.endPairs(row, depth)
+			}
+		}
+		if o := &t.o[(state+r0)*t.depth]; t.int16s {
+			t.weighWords(t.s[r0*t.width:], r1-r0, o, depth)
+		} else {
+			t.weigh(&t.s[r0*t.width], t.width, o, depth, c1-c0)
+		}
+	}
+	if a.ColTap != nil {
+		ops.axpy(&t.cols[0], &t.colBlock[0], t.vectors(c1-c0), 1)
+	}
+}
+
+// scoreFloats computes the scores of the keys c0 … c1-1, of which the last query sees last, for the
+// queries q … end-1 of head h, from their tile first on.
+func (t *attnTask) scoreFloats(h, q, end, c0, c1, first, last, tiles int) {
+	a, ops := &t.a, t.ops
 	depth, by := t.prepareQueries(h, q, end)
 	t.panels(c1-c0, func(col, kind int) {
 		if col >= last {
@@ -776,27 +833,6 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		by[kind](&t.q[r*t.depth], t.depth, keys, keyStride, &t.s[r*t.width+col], t.width, depth,
 			tiles-from, 0)
 	})
-	state := (h-t.h0)*t.rows + q - t.q0
-	if a.ColTap != nil {
-		clear(t.colBlock)
-	}
-	for tile := first; tile < tiles; tile++ {
-		r0 := tile * t.height
-		r1 := min(r0+t.height, end-q)
-		depth := t.sees(q+r1-1, c0, c1)
-		for r := r0; r < r1; r++ {
-			row := t.s[r*t.width:][:t.width]
-			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
-			if t.pairs {
-				ops.round(&row[0], &row[0], t.vectors(depth))
-				t.endPairs(row, depth)
-			}
-		}
-		t.weigh(&t.s[r0*t.width], t.width, &t.o[(state+r0)*t.depth], depth, c1-c0)
-	}
-	if a.ColTap != nil {
-		ops.axpy(&t.cols[0], &t.colBlock[0], t.vectors(c1-c0), 1)
-	}
 }
 
 // addBias adds the bias of query for the first n keys from c0 on to their scores s, up to the end

@@ -34,6 +34,11 @@ func wordTile5(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, bl
 //go:noescape
 func wordTile6(c *float32, ldc int, from *float32, ldf int, x *byte, w *byte, blocks int, pf uintptr, pfStep int)
 
+// wordScores sets c, 6·tiles rows of 16 columns ldc bytes apart, to products of one block: x has [6][128] int16 and [6] float32 scales a tile, w [16] float32 scales and [4·rounds pairs][16][2] int16.
+//
+//go:noescape
+func wordScores(c *float32, ldc int, x *byte, w *byte, rounds int, tiles int)
+
 // quantizeWordsAVX2 is quantizeWordsGo.
 //
 //go:noescape

@@ -57,6 +57,8 @@ func TowerRounding(encoder string) nn.Rounding {
 	switch encoder {
 	case "q8":
 		return nn.RoundBytes
+	case "q12":
+		return nn.RoundWords
 	case "bf16":
 		return nn.RoundPairs
 	}

@@ -24,6 +24,7 @@ type Rounding = kernel.Rounding
 const (
 	Exact      = kernel.Exact
 	RoundPairs = kernel.RoundPairs
+	RoundWords = kernel.RoundWords
 	RoundBytes = kernel.RoundBytes
 )
 

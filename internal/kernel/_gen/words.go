@@ -20,6 +20,7 @@ func words(a *asm) {
 	for rows := 1; rows <= wordRows; rows++ {
 		wordTile(a, rows)
 	}
+	wordScores(a)
 	quantizeWords(a)
 }
 
@@ -77,6 +78,56 @@ func wordTile(a *asm, rows int) {
 	a.op("ADDQ $%d, SI", 2*wordBlock*(rows-1)+4*rows)
 	a.op("DECQ CX")
 	a.op("JNE block")
+	a.ret()
+}
+
+// wordScores is a tile of one block that may have less than wordBlock values along K.
+func wordScores(a *asm) {
+	const rows, round = wordRows, 4
+	a.fn("wordScores", fmt.Sprintf("sets c, %[1]d·tiles rows of %[2]d columns ldc bytes apart, to "+
+		"products of one block: x has [%[1]d][%[3]d] int16 and [%[1]d] float32 scales a tile, w "+
+		"[%[2]d] float32 scales and [%[4]d·rounds pairs][%[2]d][2] int16.",
+		rows, 8*wordVecs, wordBlock, round),
+		"c *float32, ldc int, x *byte, w *byte, rounds int, tiles int")
+	a.load("c", "DI")
+	a.load("ldc", "R10")
+	a.load("x", "DX")
+	a.load("w", "R8")
+	a.load("tiles", "CX")
+	a.label("tile")
+	a.op("MOVQ DX, SI")
+	a.op("LEAQ 64(R8), BX")
+	for i := range wordVecs * rows {
+		a.op("%s", avx2.zero(i))
+	}
+	a.load("rounds", "R9")
+	a.label("loop")
+	madd{
+		isa: avx2, multiply: "VPMADDWD", add: "VPADDD", spare: [4]int{12, 13, 14, 15},
+		weights: func(g, j int) int { return 64*g + 32*j },
+		x:       func(r, g int) int { return 2*wordBlock*r + 4*g },
+	}.products(a, rows, round)
+	a.op("ADDQ $%d, BX", 64*round)
+	a.op("ADDQ $%d, SI", 4*round)
+	a.op("DECQ R9")
+	a.op("JNE loop")
+	for j := range wordVecs {
+		a.op("VMOVUPS %d(R8), Y%d", 32*j, 12+j)
+	}
+	for r := range rows {
+		a.op("VBROADCASTSS %d(DX), Y%d", 2*wordBlock*rows+4*r, 14+r%2)
+		for j := range wordVecs {
+			acc := wordVecs*r + j
+			a.op("VCVTDQ2PS Y%d, Y%d", acc, acc)
+			a.op("VMULPS Y%d, Y%d, Y%d", 12+j, acc, acc)
+			a.op("VMULPS Y%d, Y%d, Y%d", 14+r%2, acc, acc)
+			a.op("VMOVUPS Y%d, %d(DI)", acc, 32*j)
+		}
+		a.op("ADDQ R10, DI")
+	}
+	a.op("ADDQ $%d, DX", (2*wordBlock+4)*rows)
+	a.op("DECQ CX")
+	a.op("JNE tile")
 	a.ret()
 }
 
