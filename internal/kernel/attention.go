@@ -61,8 +61,9 @@ const (
 	// RoundPairs rounds queries, keys, values and probabilities to bfloat16, with an even HeadDim.
 	RoundPairs
 	// RoundWords rounds queries and probabilities to integers of 14 bits, keys and values of 12,
-	// with a scale for each query and key, or for 128 keys, if HeadDim is at most 128 and there is
-	// no MaxTap. Keys are rounded less a mean of theirs, which changes no probability.
+	// with a scale for each query and key, or for 128 keys, if HeadDim is at most 128, there is no
+	// MaxTap, and segments have wordsQueries or more in the mean. Keys are rounded less a mean of
+	// theirs, which changes no probability.
 	RoundWords
 	// RoundBytes is RoundPairs, but queries and keys become 8-bit integers, with a scale for each
 	// row, if HeadDim is a multiple of 4 and there are neither Bias nor taps. Keys are rounded less
@@ -70,6 +71,10 @@ const (
 	RoundBytes
 	roundings
 )
+
+// wordsQueries is the fewest queries of a segment for which keys and values are worth packing in
+// words: with 1024 words take as long as float32, with 577 1.2 times as long. Tests set it.
+var wordsQueries = 2048
 
 // Bias is the calibration term of every (query, key) pair: LogSize[k] +
 // Table[|QueryPos[q]-KeyPos[k]|]. Either part may be nil.

@@ -113,7 +113,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	bare := a.Bias == nil && a.RowTap == nil && a.MaxTap == nil && a.ColTap == nil
 	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && bare
 	j.int16s = a.Rounding == RoundWords && ops.words != nil && a.HeadDim <= wordsBlock &&
-		a.MaxTap == nil
+		a.MaxTap == nil && a.Tq >= wordsQueries*max(1, len(a.Segments)-1)
 	j.sample = bare && (j.pairs || j.quads)
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
