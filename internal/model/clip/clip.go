@@ -353,6 +353,20 @@ type Output struct {
 	LastKeys  []float32 // [items, tokens, hidden] that layer's keys
 }
 
+// Read sets what reducers read of v to means of o over cells of the tokens lo to hi-1 of all items,
+// for an encoder without a class token.
+func (e *Encoder) Read(p *nn.Pool, v *model.Visual, o *Output, cells []nn.Mix, lo, hi int) {
+	v.Heads, v.KeyDim = e.Heads, e.Hidden/e.Heads
+	heads := func(src []float32, width int) []float32 {
+		return nn.BlendHeads(p, src, cells, e.Heads, e.Tokens(), lo, hi, width)
+	}
+	v.ClsAttn, v.Keys = heads(o.ClsAttn, 1), heads(o.Keys, v.KeyDim)
+	v.Received = make(map[int][]float32, len(o.Received))
+	for block, received := range o.Received {
+		v.Received[block] = heads(received, 1)
+	}
+}
+
 // Encode runs items pictures px [items, 3, height, width] and returns the states features
 // (0 is the embedding, k the output of block k−1; see package model), concatenated. The taps come
 // from the block that produces features[0]. Only as many pictures go through the blocks at once as

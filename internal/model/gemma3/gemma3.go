@@ -224,31 +224,15 @@ func (m *Model) Encode(
 	}
 	visuals := make([]*model.Visual, len(pics))
 	for i, p := range pics {
-		v := m.visual(r, out, i, need)
-		v.Shape, v.X = p.Shape(), x[i*n*c:(i+1)*n*c]
 		own := z[i*n*d : (i+1)*n*d]
-		v.Hidden = nn.BelowZeros(own, d)
+		v := &model.Visual{
+			Shape: p.Shape(), X: x[i*n*c : (i+1)*n*c], Hidden: nn.BelowZeros(own, d), Needs: need,
+		}
+		m.vision.Read(r.Pool, v, out, m.cells, i*t, (i+1)*t)
 		if need.Cells {
 			v.CellDim, v.Cells = d, own
 		}
 		visuals[i] = v
 	}
 	return visuals, nil
-}
-
-// visual returns what reducers read of picture i of out.
-func (m *Model) visual(r *model.Run, out *clip.Output, i int, need model.Needs) *model.Visual {
-	t := m.vision.Tokens()
-	v := &model.Visual{
-		Heads: m.vision.Heads, KeyDim: m.vision.Hidden / m.vision.Heads, Needs: need,
-		Received: map[int][]float32{},
-	}
-	heads := func(src []float32, width int) []float32 {
-		return nn.BlendHeads(r.Pool, src, m.cells, v.Heads, t, i*t, (i+1)*t, width)
-	}
-	v.ClsAttn, v.Keys = heads(out.ClsAttn, 1), heads(out.Keys, v.KeyDim)
-	for block, received := range out.Received {
-		v.Received[block] = heads(received, 1)
-	}
-	return v
 }

@@ -280,9 +280,9 @@ func (m *Model) visual(
 	lo, hi := first*t, (first+p.lay.Count)*t
 	states := out.Selected[lo*d : hi*d]
 	v := &model.Visual{
-		Shape: p.shape, Heads: m.vision.Heads, KeyDim: d / m.vision.Heads, Needs: need,
-		ViewsX: m.connect(r, states, cells), Received: map[int][]float32{},
+		Shape: p.shape, Needs: need, ViewsX: m.connect(r, states, cells),
 	}
+	m.vision.Read(r.Pool, v, out, cells, lo, hi)
 	texts := make([]float32, len(p.lay.Texts)*c)
 	if err := m.text.Embed(texts, p.lay.Texts); err != nil {
 		return nil, err
@@ -292,13 +292,6 @@ func (m *Model) visual(
 	if need.Cells {
 		v.CellDim, v.Cells = d, make([]float32, len(cells)*d)
 		nn.Blend(r.Pool, v.Cells, states, cells, d)
-	}
-	heads := func(src []float32, width int) []float32 {
-		return nn.BlendHeads(r.Pool, src, cells, v.Heads, t, lo, hi, width)
-	}
-	v.ClsAttn, v.Keys = heads(out.ClsAttn, 1), heads(out.Keys, v.KeyDim)
-	for block, received := range out.Received {
-		v.Received[block] = heads(received, 1)
 	}
 	return v, nil
 }
