@@ -56,8 +56,8 @@ func Biased(module string) bool {
 }
 
 // Parse reads v, a text_config object of a model_type: llama, mistral, qwen2, qwen3, qwen2_vl_text
-// or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or that of
-// transformers 5 (rope_parameters).
+// or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or transformers 5's
+// (rope_parameters).
 func Parse(v *model.Values, kind string) Config {
 	c := kinds[kind].Config
 	c.Hidden = v.Int("hidden_size", c.Hidden, 1, 1<<16)
