@@ -127,14 +127,7 @@ func TestGGUFSigLIP(t *testing.T) {
 	checkTrace(t, changed("clip.use_gelu"+off, "clip.use_gelu"+on), ref, "logits")
 
 	e := open(t, dir, 1)
-	pic := decoded(t, filepath.Join("testdata", name, "picture.png"))
-	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
-	must(t, err)
-	want, err := ref["pixel_values"].Float32s()
-	must(t, err)
-	if !slices.Equal(px.Data, want) {
-		t.Errorf("pixel values %v…, want %v…", px.Data[:6], want[:6])
-	}
+	checkPixelsOf(t, e, filepath.Join("testdata", name, "picture.png"), ref)
 
 	_, err = engine.Open(changed("clip.use_gelu"+off, "clip.use_silu"+on),
 		engine.Options{Threads: 1})

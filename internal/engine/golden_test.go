@@ -262,6 +262,20 @@ func restoreTrace(
 	}
 }
 
+// checkPixelsOf compares what e makes of the picture of a file with ref's pixel values.
+func checkPixelsOf(
+	t *testing.T, e *engine.Engine, file string, ref map[string]*tensor.Tensor,
+) {
+	t.Helper()
+	px, err := e.Pixels([]*imageproc.Picture{decoded(t, file)}, nil)
+	must(t, err)
+	want, err := ref["pixel_values"].Float32s()
+	must(t, err)
+	if !slices.Equal(px.Data, want) {
+		t.Errorf("pixel values %v…, want %v…", px.Data[:6], want[:6])
+	}
+}
+
 // Ensure that LLaVA with a SigLIP tower, whose patches all are visual tokens, and a rotation that
 // is stretched as Llama 3.1's, computes what transformers does, from the picture on
 // (tools/fixtures/siglip.py).
@@ -271,14 +285,7 @@ func TestSigLIPTower(t *testing.T) {
 	ref := golden.Read(t, filepath.Join("testdata", name, "one-image.ref"))
 	checkStages(t, e, ref)
 
-	pic := decoded(t, filepath.Join("testdata", name, "picture.png"))
-	px, err := e.Pixels([]*imageproc.Picture{pic}, nil)
-	must(t, err)
-	want, err := ref["pixel_values"].Float32s()
-	must(t, err)
-	if !slices.Equal(px.Data, want) {
-		t.Errorf("pixel values %v…, want %v…", px.Data[:6], want[:6])
-	}
+	checkPixelsOf(t, e, filepath.Join("testdata", name, "picture.png"), ref)
 }
 
 // Ensure that LLaVA over the decoders of Qwen2, with a tied head, and of Qwen3 computes what

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -69,13 +68,7 @@ func TestInternVLAnswers(t *testing.T) {
 		e := open(t, filepath.Join("testdata", name), 2)
 		for _, prompt := range prompts {
 			p := openAsked(t, name, prompt)
-			got, err := e.Ask(context.Background(), engine.Request{
-				Messages: p.dialogue(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
-			})
-			must(t, err)
-			if !slices.Equal(got.Tokens, p.Tokens) {
-				t.Errorf("%s/%s: got %v, want %v", name, prompt, got.Tokens, p.Tokens)
-			}
+			p.checkAnswer(t, e, name+"/"+prompt, p.dialogue(t))
 		}
 	}
 }
@@ -236,13 +229,7 @@ func TestInternVLGGUF(t *testing.T) {
 			p := openAsked(t, name, prompt)
 			t.Run(name+"/"+prompt, func(t *testing.T) {
 				checkPrompt(t, e, reference(t, name, prompt))
-				got, err := e.Ask(context.Background(), engine.Request{
-					Messages: p.dialogue(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
-				})
-				must(t, err)
-				if !slices.Equal(got.Tokens, p.Tokens) {
-					t.Errorf("got %v, want %v", got.Tokens, p.Tokens)
-				}
+				p.checkAnswer(t, e, name+"/"+prompt, p.dialogue(t))
 			})
 		}
 		must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
@@ -272,12 +259,6 @@ func TestInternVLForms(t *testing.T) {
 		}
 		dir := copyDir(t, filepath.Join("testdata", name))
 		write(t, dir, renamed, nil)
-		got, err := open(t, dir, 2).Ask(context.Background(), engine.Request{
-			Messages: p.dialogue(t), MaxTokens: len(p.Tokens), IgnoreEnd: true,
-		})
-		must(t, err)
-		if !slices.Equal(got.Tokens, p.Tokens) {
-			t.Errorf("got %v, want %v", got.Tokens, p.Tokens)
-		}
+		p.checkAnswer(t, open(t, dir, 2), dir, p.dialogue(t))
 	}
 }

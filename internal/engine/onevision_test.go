@@ -72,6 +72,20 @@ func (p *asked) video(t testing.TB) *imageproc.Video {
 	return &imageproc.Video{Frames: p.decoded(t, p.Clips[0].Frames), FPS: p.Clips[0].FPS}
 }
 
+// checkAnswer asks e and compares the answer with the reference's.
+func (p *asked) checkAnswer(
+	t *testing.T, e *engine.Engine, what string, messages []engine.Message,
+) {
+	t.Helper()
+	got, err := e.Ask(context.Background(), engine.Request{
+		Messages: messages, MaxTokens: len(p.Tokens), IgnoreEnd: true,
+	})
+	must(t, err)
+	if !slices.Equal(got.Tokens, p.Tokens) {
+		t.Errorf("%s: got %v, want %v", what, got.Tokens, p.Tokens)
+	}
+}
+
 // question is the user's text in the prompt.
 func (p *asked) question() string {
 	text := p.Text[strings.LastIndex(p.Text, "<|im_start|>user\n")+len("<|im_start|>user\n"):]

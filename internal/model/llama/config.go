@@ -10,9 +10,8 @@ import (
 )
 
 // kind is what transformers' configuration of one model_type has of its own: the values of absent
-// keys, and keys that have no other value here. KVHeads 0 is as many as heads, HeadDim 0
-// hidden_size/num_attention_heads. A Window is read where it is not 0, axes of the rotation where
-// Sections are not nil.
+// keys (see Sizes), and keys that have no other value here. A Window is read where it is not 0,
+// axes of the rotation where Sections are not nil.
 type kind struct {
 	Config
 	only map[string]string
@@ -59,7 +58,34 @@ func Biased(module string) bool {
 // or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or transformers 5's
 // (rope_parameters).
 func Parse(v *model.Values, kind string) Config {
-	c := kinds[kind].Config
+	c := Sizes(v, kinds[kind].Config)
+	c.Tied = v.Bool("tie_word_embeddings", false)
+	c.EOS = v.IDs("eos_token_id")
+	v.String("hidden_act", "silu", "silu")
+	v.Unsupported(kinds[kind].only)
+	for i, kind := range v.Strings("layer_types") {
+		if kind != "full_attention" {
+			v.Fail("layer_types",
+				"got %q for layer %d, which is not supported, want \"full_attention\"", kind, i)
+			break
+		}
+	}
+	if v.Null("sliding_window") {
+		c.Window = 0
+	}
+	if c.Window > 0 {
+		c.Window = v.Int("sliding_window", c.Window, 1, 1<<24)
+	}
+	if c.Window >= c.MaxPositions {
+		c.Window = 0
+	}
+	c.rotation(v)
+	return c
+}
+
+// Sizes reads the sizes that every kind of decoder has over c, the values of absent keys: KVHeads 0
+// is as many as heads, HeadDim 0 hidden_size/num_attention_heads.
+func Sizes(v *model.Values, c Config) Config {
 	c.Hidden = v.Int("hidden_size", c.Hidden, 1, 1<<16)
 	c.Layers = v.Int("num_hidden_layers", c.Layers, 1, 1<<10)
 	c.MLP = v.Int("intermediate_size", c.MLP, 1, 1<<18)
@@ -85,27 +111,6 @@ func Parse(v *model.Values, kind string) Config {
 			"number (rotary pairs)", c.HeadDim)
 	}
 	c.Eps = v.Float("rms_norm_eps", c.Eps)
-	c.Tied = v.Bool("tie_word_embeddings", false)
-	c.EOS = v.IDs("eos_token_id")
-	v.String("hidden_act", "silu", "silu")
-	v.Unsupported(kinds[kind].only)
-	for i, kind := range v.Strings("layer_types") {
-		if kind != "full_attention" {
-			v.Fail("layer_types",
-				"got %q for layer %d, which is not supported, want \"full_attention\"", kind, i)
-			break
-		}
-	}
-	if v.Null("sliding_window") {
-		c.Window = 0
-	}
-	if c.Window > 0 {
-		c.Window = v.Int("sliding_window", c.Window, 1, 1<<24)
-	}
-	if c.Window >= c.MaxPositions {
-		c.Window = 0
-	}
-	c.rotation(v)
 	return c
 }
 
