@@ -26,6 +26,7 @@ type Answer struct {
 	Tokens   []int32 // all generated tokens
 	Logprobs []Token // of Text, if the request has Logprobs
 	Finish   Finish
+	Stop     string          // the text of Request.Stop that ended it; "" if none did
 	Pictures []PictureReport // of the request's pictures, in order; a video comes first
 	Usage    Usage
 	Timings  Timings

@@ -105,7 +105,7 @@ cmd/restore-lab: . eval eval/bench internal/api internal/bytesize internal/calib
     internal/model/families internal/nn internal/paper internal/scene internal/seam internal/server
     internal/shape internal/table internal/stats internal/tensor internal/tokenizer internal/tokenizer/chat
     internal/version reduce
-internal/batch: . internal/api internal/files internal/ollama internal/openai internal/wire
+internal/batch: . internal/api internal/files internal/protocols internal/wire
 internal/fleet: . internal/grammar internal/wire
 internal/fleet/natsserver:
 internal/fleet/fleettest:
@@ -116,9 +116,12 @@ internal/media: internal/version
 internal/wire: internal/files
 internal/diskcache: internal/files
 internal/jobs: internal/api internal/batch internal/files internal/wire
-internal/server: . internal/api internal/jobs internal/media internal/ollama internal/openai internal/wire
+internal/protocols: internal/anthropic internal/api internal/ollama internal/openai
+internal/server: . internal/anthropic internal/api internal/jobs internal/media internal/ollama internal/openai
+    internal/protocols internal/wire
 internal/openai: . internal/api internal/wire
 internal/ollama: . internal/api internal/wire
+internal/anthropic: . internal/api internal/wire
 internal/loadtest: internal/stats internal/web
 `)
 

@@ -232,7 +232,8 @@ func newAnswer(a *engine.Answer, r reporting) *Answer {
 	}
 	rep := &a.Report
 	out := &Answer{
-		Text: a.Text, Tokens: a.Tokens, Finish: Finish(a.Finish), ChosenBefore: rep.ChosenBefore,
+		Text: a.Text, Tokens: a.Tokens, Finish: Finish(a.Finish), Stop: a.Stop,
+		ChosenBefore: rep.ChosenBefore,
 		Usage: Usage{Prompt: rep.PromptTokens, Image: rep.ImageTokens, Cached: rep.CachedTokens,
 			Generated: rep.GeneratedTokens},
 		Timings: Timings{Queue: rep.Queue, Prepare: rep.Prepare, Encode: rep.Encode,

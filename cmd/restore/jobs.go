@@ -56,7 +56,7 @@ func (o *jobFlags) store(log *slog.Logger) (*jobs.Store, error) {
 	s := jobs.New(jobs.Options{
 		Folder: folder, MaxFile: int64(o.maxFile) * cli.MB, MaxLine: batchLine,
 		Keep:      time.Duration(o.days) * 24 * time.Hour,
-		Endpoints: slices.Sorted(maps.Keys(openai.Calls)), Log: log,
+		Endpoints: slices.Sorted(maps.Keys(openai.Protocol.Calls)), Log: log,
 	})
 	if err := s.Open(); err != nil {
 		if o.folder != "" {

@@ -73,8 +73,8 @@ func newServe(a *cli.App) *cobra.Command {
 	o := new(serveOptions)
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Answer over HTTP: OpenAI's and Ollama's API, and a page for the browser",
-		Long: `Answer over HTTP: OpenAI's API below /v1, Ollama's below /api, and a page for the browser at /.
+		Short: "Answer over HTTP: OpenAI's, Ollama's, Anthropic's API, and a page for the browser",
+		Long: `Answer over HTTP: OpenAI's API below /v1, Anthropic's at /v1/messages, Ollama's below /api, and a page for the browser at /.
 
 When the server can answer, stdout gets its only line, "listening on URL"; logs go to stderr. SIGTERM and Ctrl-C end the
 server after it has finished the accepted requests; a second one ends it at once. The flags of reductions, sampling and -n set

@@ -1,5 +1,6 @@
 // Package api turns the bodies of API calls into requests, and answers into replies: what the HTTP
-// server and batches share. Packages openai and ollama parse their own forms with it.
+// server and batches share. Packages anthropic, ollama and
+// openai parse their own forms with it.
 package api
 
 import (
@@ -118,7 +119,6 @@ type Call struct {
 
 	Whole  func(a *restore.Answer) any // makes the whole reply
 	Events Stream                      // makes the replies of a stream
-	Kind   string                      // Content-Type of a stream
 
 	outer  layer // the object "restore" of the body
 	seeded bool  // the body has a seed

@@ -69,6 +69,11 @@ const SamplingSchema = `{
 	"top_k": {"type": ["integer", "null"], "minimum": 0},
 	"min_p": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
 	"seed": {"type": ["integer", "null"]},
+	"ignore_eos": {"type": ["boolean", "null"]}
+}`
+
+// PenaltiesSchema has the properties of penalties, and "stop".
+const PenaltiesSchema = `{
 	"frequency_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
 	"presence_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
 	"repeat_penalty": {"type": ["number", "null"], "minimum": 0.1, "maximum": 10},
@@ -77,8 +82,7 @@ const SamplingSchema = `{
 	"logit_bias": {"type": ["object", "array", "null"], "maxProperties": 1024, "maxItems": 1024,
 		"additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
 	"stop": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "null"},
-		{"type": "array", "maxItems": 16, "items": {"type": "string", "minLength": 1}}]},
-	"ignore_eos": {"type": ["boolean", "null"]}
+		{"type": "array", "maxItems": 16, "items": {"type": "string", "minLength": 1}}]}
 }`
 
 // SchemaOf returns the JSON schema of what encoding/json makes of a type.

@@ -17,13 +17,15 @@ import (
 
 // Fixed limits of calls.
 const (
-	maxStops   = 16
-	maxStop    = 256  // bytes
-	maxSalt    = 256  // bytes
-	maxBias    = 1024 // tokens
-	maxChoices = 16
-	maxIgnored = 1024    // unknown fields of all objects
-	maxLayer   = 1 << 14 // bytes of an object "restore"
+	maxMessages = 1024
+	maxParts    = 4096 // of all messages
+	maxStops    = 16
+	maxStop     = 256  // bytes
+	maxSalt     = 256  // bytes
+	maxBias     = 1024 // tokens
+	maxChoices  = 16
+	maxIgnored  = 1024    // unknown fields of all objects
+	maxLayer    = 1 << 14 // bytes of an object "restore"
 )
 
 // Sampling reads the sampling options.
@@ -151,9 +153,25 @@ func Choices(o *wire.Object, c *Call) {
 	}
 }
 
-// Stops reads stop strings: one, or a list.
-func Stops(o *wire.Object, c *Call) {
-	raw := o.Raw("stop")
+// Limit reads the number of tokens to generate from fields with the same meaning.
+func Limit(o *wire.Object, c *Call, names ...string) {
+	given := ""
+	for _, name := range names {
+		n, ok := o.Int(name, 1, math.MaxInt64)
+		switch {
+		case !ok:
+		case given == "":
+			given = name
+			c.MaxTokens = int(min(n, math.MaxInt32))
+		case int(min(n, math.MaxInt32)) != c.MaxTokens:
+			o.Fail("invalid_value", name, "got %d, want the same as %s, %d", n, given, c.MaxTokens)
+		}
+	}
+}
+
+// Stops reads a field with stop strings: one, or a list.
+func Stops(o *wire.Object, c *Call, name string) {
+	raw := o.Raw(name)
 	if raw == nil {
 		return
 	}
@@ -168,19 +186,19 @@ func Stops(o *wire.Object, c *Call) {
 	}
 	switch wire.Kind(raw) {
 	case "a string":
-		check(o.String("stop"),
-			func(code, format string, args ...any) { o.Fail(code, "stop", format, args...) })
+		check(o.String(name),
+			func(code, format string, args ...any) { o.Fail(code, name, format, args...) })
 	case "a list":
-		l := o.List("stop")
+		l := o.List(name)
 		if n := l.Len(); n > maxStops {
-			o.Fail("invalid_value", "stop", "got %d strings, want 1 to %d", n, maxStops)
+			o.Fail("invalid_value", name, "got %d strings, want 1 to %d", n, maxStops)
 			return
 		}
 		for item := range l.Items() {
 			check(item.Text(), item.Fail)
 		}
 	default:
-		o.Fail("invalid_type", "stop", "got %s, want a string or a list of strings",
+		o.Fail("invalid_type", name, "got %s, want a string or a list of strings",
 			wire.Describe(raw))
 	}
 }

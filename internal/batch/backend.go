@@ -16,8 +16,7 @@ import (
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/api"
-	"github.com/restore-vlm/restore/internal/ollama"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/protocols"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
@@ -40,13 +39,6 @@ type Service struct {
 	Salt string
 }
 
-// parsers returns the calls of a batch, by path.
-func parsers() map[string]api.Parse {
-	all := maps.Clone(openai.Calls)
-	maps.Copy(all, ollama.Calls)
-	return all
-}
-
 // Do implements [Backend]. While the service is full or has no worker, Do asks again after the time
 // that it names.
 func (s Service) Do(ctx context.Context, r *Request) (*Response, error) {
@@ -58,10 +50,7 @@ func (s Service) Do(ctx context.Context, r *Request) (*Response, error) {
 	var e *wire.Error
 	switch {
 	case errors.As(err, &e):
-		out.Status, out.Code, body = e.Status, e.Code, e.JSON()
-		if strings.HasPrefix(r.URL, "/api/") {
-			body = ollama.Error(e)
-		}
+		out.Status, out.Code, body = e.Status, e.Code, protocols.Of(r.URL).Error(e)
 	case err != nil:
 		return nil, err
 	}
@@ -103,7 +92,7 @@ func (s Service) answer(ctx context.Context, r *Request) (any, error) {
 
 // route returns the parser of a request.
 func route(r *Request) (api.Parse, error) {
-	all := parsers()
+	all := protocols.Calls()
 	u, err := url.Parse(r.URL)
 	if err == nil && u.Host == "" && all[strings.TrimSuffix(u.Path, "/")] != nil {
 		if r.Method == http.MethodPost {

@@ -481,6 +481,12 @@ func TestPictures(t *testing.T) {
 	if b := pictures([]byte(`{"messages":[{"role":"user","content":"?","images":["a"]}]}`)); b != a {
 		t.Error("Ollama's chat: another key for the same picture")
 	}
+	for _, source := range []string{`{"type":"url","url":"a"}`, `{"type":"base64","data":"a"}`} {
+		body := `{"messages":[{"role":"user","content":[{"type":"image","source":` + source + `}]}]}`
+		if b := pictures([]byte(body)); b != a {
+			t.Errorf("%s: another key for the same picture", body)
+		}
+	}
 	if pictures([]byte(chat("b"))) == a || pictures([]byte(`{"messages":[{"role":"user","content":"a"}]}`)) != ([32]byte{}) {
 		t.Error("another picture, or none, has the same key")
 	}

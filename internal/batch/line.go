@@ -217,15 +217,20 @@ func pictures(body []byte) []string {
 type search struct{ urls []string }
 
 func (s *search) object(o *wire.Object, depth int) {
-	if o.Has("image_url") {
-		field := "image_url"
-		if wire.Kind(o.Raw(field)) == "an object" {
-			o, field = o.Object(field), "url"
-		}
-		if wire.Kind(o.Raw(field)) == "a string" {
+	for _, field := range []string{"image_url", "source"} {
+		switch wire.Kind(o.Raw(field)) {
+		case "a string":
 			s.urls = append(s.urls, o.String(field))
+			return
+		case "an object":
+			in := o.Object(field)
+			for _, field := range []string{"url", "data"} {
+				if wire.Kind(in.Raw(field)) == "a string" {
+					s.urls = append(s.urls, in.String(field))
+				}
+			}
+			return
 		}
-		return
 	}
 	// the fields that hold pictures, over all routes
 	for _, name := range []string{"messages", "input", "content"} {

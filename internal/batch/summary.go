@@ -60,6 +60,7 @@ type answerBody struct {
 		Input      int `json:"input_tokens"`
 		Completion int `json:"completion_tokens"`
 		Output     int `json:"output_tokens"`
+		Read       int `json:"cache_read_input_tokens"` // Anthropic's, besides Input
 	} `json:"usage"`
 	Timings          map[string]float64 `json:"timings"`
 	OllamaPrompt     int                `json:"prompt_eval_count"`
@@ -97,7 +98,7 @@ func (s *Summary) add(r *Result) {
 		return
 	}
 	s.Answers++
-	s.Tokens.Prompt += b.Usage.Prompt + b.Usage.Input + b.OllamaPrompt
+	s.Tokens.Prompt += b.Usage.Prompt + b.Usage.Input + b.Usage.Read + b.OllamaPrompt
 	s.Tokens.Completion += b.Usage.Completion + b.Usage.Output + b.OllamaCompletion
 	s.Tokens.Cached += int(b.Timings["cache_n"])
 	for name, stage := range stages {

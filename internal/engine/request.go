@@ -130,6 +130,7 @@ type Answer struct {
 	Tokens []int32 // all generated tokens, including a stop text's
 	Scored []Token // of the text, if the request has LogProbs
 	Finish string
+	Stop   string // the stop text that ended it; "" if none did
 	Report Report
 }
 

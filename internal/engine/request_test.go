@@ -231,6 +231,10 @@ func TestStop(t *testing.T) {
 		if got.Text != want && !strings.HasPrefix(want, got.Text) { // a token may complete several
 			t.Errorf("%s %q: got %q, want %q", name, stops, got.Text, want)
 		}
+		if (got.Stop == "") != (want == text) || !strings.HasPrefix(text, got.Text+got.Stop) ||
+			got.Stop != "" && !slices.Contains(stops, got.Stop) {
+			t.Errorf("%s: stopped by %q after %q", name, got.Stop, got.Text)
+		}
 		if joined := strings.Join(sent, ""); joined != got.Text {
 			t.Errorf("%s: sent %q, want %q", name, joined, got.Text)
 		}

@@ -412,7 +412,7 @@ func (s *sequence) close() {
 	s.writer.end()
 	s.emitPiece(true)
 	a, r := s.ans, &s.ans.Report
-	a.Text = s.writer.text.String()
+	a.Text, a.Stop = s.writer.text.String(), s.writer.stop
 	if !s.first.IsZero() {
 		r.Decode = time.Since(s.first)
 	}

@@ -17,6 +17,7 @@ type writer struct {
 	text strings.Builder // text that was sent
 	held string          // complete characters that were not sent
 	done bool            // a stop text was found: held ends before it
+	stop string          // that text
 
 	// With scored: tokens are those not sent yet. owners has the token of each byte of held, raw
 	// the token of each following byte that is not a character yet. Both count tokens from the
@@ -68,7 +69,7 @@ func (w *writer) add(text string) bool {
 	at := -1
 	for _, stop := range w.stops {
 		if i := strings.Index(w.held, stop); i >= 0 && (at < 0 || i < at) {
-			at = i
+			at, w.stop = i, stop
 		}
 	}
 	if at >= 0 {

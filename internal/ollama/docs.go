@@ -1,9 +1,13 @@
 package ollama
 
-import "github.com/restore-vlm/restore/internal/api"
+import (
+	"maps"
 
-// Docs describe the calls of Ollama's API, by path.
-func Docs() map[string]api.Doc {
+	"github.com/restore-vlm/restore/internal/api"
+)
+
+// docs describe the calls, by path.
+func docs() map[string]api.Doc {
 	const common = `{
 	"model": {"type": ["string", "null"]},
 	"stream": {"type": ["boolean", "null"]},
@@ -22,8 +26,8 @@ func Docs() map[string]api.Doc {
 	body := func(more ...string) map[string]any {
 		s := api.Object(nil, append(more, common, api.ExtensionSchema())...)
 		options := s["properties"].(map[string]any)["options"].(map[string]any)
-		for name, of := range api.ParseSchema(api.SamplingSchema) {
-			options["properties"].(map[string]any)[name] = of
+		for _, part := range []string{api.SamplingSchema, api.PenaltiesSchema} {
+			maps.Copy(options["properties"].(map[string]any), api.ParseSchema(part))
 		}
 		return s
 	}

@@ -5,7 +5,6 @@ package ollama
 import (
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,8 +13,12 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Calls are the calls of Ollama's API, by path.
-var Calls = map[string]api.Parse{"/api/chat": ParseChat, "/api/generate": ParseGenerate}
+// Protocol is Ollama's API.
+var Protocol = api.Protocol{
+	Name: "Ollama", Prefix: "/api/", Stream: api.LineStream,
+	Calls: map[string]api.Parse{"/api/chat": ParseChat, "/api/generate": ParseGenerate},
+	Docs:  docs, Error: failure, ErrorSchema: `{"error": {"type": "string"}}`,
+}
 
 // ParseChat reads the body of /api/chat. The error is a *[wire.Error].
 func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
@@ -25,10 +28,8 @@ func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	}
 	f = f.Named(o.String("model"))
 	q := newCall(o, f, "messages")
-	if l := o.List("messages"); l.Len() == 0 {
-		q.Idle = true
-	} else {
-		messages(o, q, l, f)
+	if q.Idle = o.List("messages").Len() == 0; !q.Idle {
+		messages(o, q, f)
 	}
 	return q, end(q, o, f)
 }
@@ -71,7 +72,7 @@ func ParseGenerate(body []byte, f *api.Front) (*api.Call, error) {
 func newCall(o *wire.Object, f *api.Front, field string) *api.Call {
 	q := api.NewCall(f, field)
 	p := &reply{model: f.About.ID, generate: field == "prompt", q: q}
-	q.Kind, q.Events, q.Whole = api.LineStream, p, p.whole
+	q.Events, q.Whole = p, p.whole
 	q.Stream = true
 	q.Model = o.String("model")
 	if o.Has("stream") {
@@ -127,7 +128,7 @@ func NotFound(model string) *wire.Error {
 func options(x *wire.Object, r *api.Call, f *api.Front) {
 	api.Sampling(x, r)
 	api.Penalties(x, r, f)
-	api.Stops(x, r)
+	api.Stops(x, r, "stop")
 	if n, ok := x.Int("num_predict", -2, math.MaxInt64); ok {
 		switch {
 		case n == 0:
@@ -151,72 +152,35 @@ func options(x *wire.Object, r *api.Call, f *api.Front) {
 }
 
 // messages reads a dialogue. A message's pictures come before its text.
-func messages(o *wire.Object, r *api.Call, l *wire.List, f *api.Front) {
-	if l.Len() > 1024 {
-		o.Fail("invalid_value", "messages", "got %d messages, want 1 to 1024", l.Len())
-		return
-	}
-	var system []string
-	pictures := 0
-	last, lastPath := restore.Role(""), ""
-	for item := range l.Items() {
-		m := item.Object()
-		if !m.Require("role", "system, user or assistant") {
-			return
-		}
-		last, lastPath = restore.Role(m.String("role")), m.Path("role")
-		text := m.String("content")
+func messages(o *wire.Object, r *api.Call, f *api.Front) {
+	d := &api.Dialogue{Call: r, Front: f}
+	if d.Each(o, func(m *wire.Object) {
+		role, text := d.Role(m), m.String("content")
 		parts := images(m, r, f)
-		pictures += len(parts)
 		if !wire.IsEmpty(m.Raw("tool_calls")) {
 			m.Lack("tool_calls", "%q does not support tools", f.About.ID)
 		}
 		m.Ignore("thinking", "tool_name")
 		api.Note(r, m)
-		switch {
-		case last != restore.System && last != restore.User && last != restore.Assistant:
-			m.Fail("unsupported_value", "role", "got %s, want system, user or assistant",
-				wire.Quote(string(last)))
-		case last != restore.User && parts != nil:
+		if role != restore.User && parts != nil {
 			m.Fail("unsupported_value", "images",
-				"got pictures of the %s, want them in a user's message", last)
-		case last == restore.System && len(r.Messages) > 0:
-			m.Fail("unsupported_value", "role",
-				"got \"system\" after the first message of a user or the assistant, want it before")
-		case last == restore.User && text == "" && parts == nil:
-			m.Fail("invalid_value", "content",
-				"got neither text nor a picture, want one of them in a user's message")
-		}
-		if last == restore.System {
-			system = append(system, text)
-			continue
+				"got pictures of the %s, want them in a user's message", role)
 		}
 		if text != "" || parts == nil {
 			parts = append(parts, restore.Part{Text: text})
 		}
-		r.Messages = append(r.Messages, restore.Message{Role: last, Parts: parts})
+		d.Add(role, parts, m)
+	}) {
+		d.End(o)
 	}
-	if pictures > f.MaxImages {
-		tooMany(o, "messages", pictures, f)
-	}
-	if last != restore.User {
-		o.Fail("unsupported_value", lastPath, "got %q in the last message, want a user's", last)
-	}
-	if text := strings.Join(system, "\n\n"); text != "" {
-		r.Messages = slices.Insert(r.Messages, 0, api.SystemMessage(text))
-	}
-}
-
-func tooMany(o *wire.Object, field string, n int, f *api.Front) {
-	o.Fail("too_many_images", field, "got %d pictures, want at most %d (--max-images)", n,
-		f.MaxImages)
 }
 
 // images reads pictures in base64 or as URLs.
 func images(o *wire.Object, q *api.Call, f *api.Front) []restore.Part {
 	l := o.List("images")
 	if l.Len() > f.MaxImages {
-		tooMany(o, "images", l.Len(), f)
+		o.Fail("too_many_images", "images", "got %d pictures, want at most %d (--max-images)",
+			l.Len(), f.MaxImages)
 		return nil
 	}
 	var parts []restore.Part
@@ -336,7 +300,7 @@ func (p *reply) End(a *restore.Answer) []api.Message {
 }
 
 // Fail implements [api.Stream].
-func (p *reply) Fail(e *wire.Error) []api.Message { return []api.Message{{Data: Error(e)}} }
+func (p *reply) Fail(e *wire.Error) []api.Message { return []api.Message{{Data: failure(e)}} }
 
 // whole returns a whole reply; nil is the answer to a call without a question.
 func (p *reply) whole(a *restore.Answer) any {
@@ -364,8 +328,8 @@ func (p *reply) end(text string, a *restore.Answer) line {
 	return l
 }
 
-// Error returns the reply for an error.
-func Error(e *wire.Error) any {
+// failure returns the reply for an error.
+func failure(e *wire.Error) any {
 	return struct {
 		Error string `json:"error"`
 	}{e.Message}

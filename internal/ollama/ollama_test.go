@@ -156,7 +156,7 @@ func TestReplies(t *testing.T) {
 			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,` + report},
 		{generate.whole(a), head + `"response":"hi","done":true,"done_reason":"length","total_duration":70,"load_duration":0,` +
 			`"prompt_eval_count":130,"prompt_eval_duration":10,"eval_count":2,"eval_duration":20,"logprobs":[{"token":"hi","logprob":-1,"bytes":[104,105]}],` + report},
-		{Error(wire.Bad("x", "a", "b")), `{"error":"a: b"}`},
+		{failure(wire.Bad("x", "a", "b")), `{"error":"a: b"}`},
 	} {
 		got, err := json.Marshal(c.got)
 		got = created.ReplaceAll(got, []byte(`"created_at":"2026-01-02T03:04:05.000006Z"`))

@@ -24,7 +24,7 @@ func ParseCompletion(body []byte, f *api.Front) (*api.Call, error) {
 	r.MaxTokens = completionTokens
 	common(o, r, f)
 	api.Choices(o, r)
-	limit(o, r, "max_tokens", "max_completion_tokens")
+	api.Limit(o, r, "max_tokens", "max_completion_tokens")
 	if n, ok := o.Int("logprobs", 0, 5); ok {
 		r.Logprobs, r.Top = true, int(n)
 	}
@@ -37,7 +37,7 @@ func ParseCompletion(body []byte, f *api.Front) (*api.Call, error) {
 	}
 	m := newMeta(f, "cmpl-")
 	r.Whole = func(a *restore.Answer) any { return completionReply(m, r, a) }
-	r.Kind, r.Events = api.EventStream, newCompletionChunks(m, r)
+	r.Events = newCompletionChunks(m, r)
 	return r, r.End(o, f)
 }
 

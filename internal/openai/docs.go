@@ -2,8 +2,8 @@ package openai
 
 import "github.com/restore-vlm/restore/internal/api"
 
-// Docs describe the calls of OpenAI's API, by path.
-func Docs() map[string]api.Doc {
+// docs describe the calls, by path.
+func docs() map[string]api.Doc {
 	return map[string]api.Doc{
 		"/v1/chat/completions": {Summary: "Answer a chat about pictures", Body: chatBody(),
 			Reply: reply[chatChoice]{}, Chunk: reply[chunkChoice]{}},
@@ -45,7 +45,7 @@ const (
 
 func chatBody() map[string]any {
 	return api.Object([]string{"messages"}, commonProperties, choicesProperties,
-		api.SamplingSchema, api.ExtensionSchema(), `{
+		api.SamplingSchema, api.PenaltiesSchema, api.ExtensionSchema(), `{
 	"messages": {"type": "array", "minItems": 1, "maxItems": 1024, "items": {"type": "object",
 		"required": ["role", "content"], "properties": {
 			"role": {"enum": ["system", "developer", "user", "assistant"]},
@@ -65,7 +65,7 @@ func chatBody() map[string]any {
 
 func completionBody() map[string]any {
 	return api.Object([]string{"prompt"}, commonProperties, choicesProperties,
-		api.SamplingSchema, api.ExtensionSchema(), `{
+		api.SamplingSchema, api.PenaltiesSchema, api.ExtensionSchema(), `{
 	"prompt": {"anyOf": [{"type": "string"},
 		{"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
 		{"type": "array", "minItems": 1, "maxItems": 1, "items": {"anyOf": [{"type": "string"},
@@ -75,7 +75,7 @@ func completionBody() map[string]any {
 }
 
 func responseBody() map[string]any {
-	return api.Object([]string{"input"}, commonProperties, api.SamplingSchema,
+	return api.Object([]string{"input"}, commonProperties, api.SamplingSchema, api.PenaltiesSchema,
 		api.ExtensionSchema(), `{
 	"input": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1,
 		"maxItems": 1024, "items": {"type": "object", "required": ["role", "content"],
@@ -98,3 +98,10 @@ func responseBody() map[string]any {
 	"background": {"enum": [false, null]}
 }`)
 }
+
+const errorSchema = `{"error": {"type": "object", "properties": {
+	"message": {"type": "string"}, "type": {"type": "string"},
+	"param": {"type": ["string", "null"]}, "code": {"type": "string"},
+	"n_prompt_tokens": {"type": "integer"}, "n_positions": {"type": "integer"},
+	"n_ctx": {"type": "integer"}}, "required": ["message", "type", "param", "code"],
+	"additionalProperties": false}}`

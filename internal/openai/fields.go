@@ -2,7 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,35 +10,21 @@ import (
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
-// Calls are the calls of OpenAI's API, by path.
-var Calls = map[string]api.Parse{
-	"/v1/chat/completions": ParseChat, "/v1/completions": ParseCompletion,
-	"/v1/responses": ParseResponse,
+// Protocol is OpenAI's API, and the form of errors of all paths that no other API has.
+var Protocol = api.Protocol{
+	Name: "OpenAI", Stream: api.EventStream,
+	Calls: map[string]api.Parse{
+		"/v1/chat/completions": ParseChat, "/v1/completions": ParseCompletion,
+		"/v1/responses": ParseResponse,
+	},
+	Docs: docs, Error: (*wire.Error).JSON, ErrorSchema: errorSchema,
 }
 
 // Fixed limits of requests.
 const (
-	maxMessages = 1024
-	maxTop      = 20
-	maxParts    = 4096    // of all messages
-	maxEcho     = 1 << 16 // bytes of a field that a reply repeats
+	maxTop  = 20
+	maxEcho = 1 << 16 // bytes of a field that a reply repeats
 )
-
-// limit reads the number of tokens to generate from fields with the same meaning.
-func limit(o *wire.Object, c *api.Call, names ...string) {
-	given := ""
-	for _, name := range names {
-		n, ok := o.Int(name, 1, math.MaxInt64)
-		switch {
-		case !ok:
-		case given == "":
-			given = name
-			c.MaxTokens = int(min(n, math.MaxInt32))
-		case int(min(n, math.MaxInt32)) != c.MaxTokens:
-			o.Fail("invalid_value", name, "got %d, want the same as %s, %d", n, given, c.MaxTokens)
-		}
-	}
-}
 
 var schemaName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 

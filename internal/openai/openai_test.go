@@ -562,7 +562,7 @@ func TestResponse(t *testing.T) {
 		{`{}`, "missing_required_parameter", "input", "missing"},
 		{`{"input":5}`, "invalid_type", "input", "got 5"},
 		{`{"input":""}`, "invalid_value", "input", "empty string"},
-		{`{"input":[]}`, "invalid_value", "input", "got 0 items"},
+		{`{"input":[]}`, "invalid_value", "input", "got 0 messages"},
 		{
 			`{"input":[{"type":"item_reference","id":"x"}]}`,
 			"unsupported_value",

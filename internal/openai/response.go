@@ -30,7 +30,7 @@ func ParseResponse(body []byte, f *api.Front) (*api.Call, error) {
 	m := &responseMeta{ID: api.NewID("resp_"), MessageID: api.NewID("msg_"), Created: api.Now(),
 		Model: f.About.ID}
 	q.Whole = func(a *restore.Answer) any { return responseReply(m, q, a) }
-	q.Kind, q.Events = api.EventStream, newResponseEvents(m, q)
+	q.Events = newResponseEvents(m, q)
 	return q.Call, nil
 }
 
@@ -44,7 +44,7 @@ func parseResponse(body []byte, f *api.Front) (*responseCall, error) {
 	q := &responseCall{Call: r, parallelTools: true}
 	q.refuse(o)
 	common(o, r, f)
-	if limit(o, r, "max_output_tokens"); r.MaxTokens > 0 {
+	if api.Limit(o, r, "max_output_tokens"); r.MaxTokens > 0 {
 		most := r.MaxTokens
 		q.limit = &most
 	}
@@ -151,38 +151,29 @@ func echoed(o *wire.Object, name string) json.RawMessage {
 
 // input reads the dialogue.
 func (q *responseCall) input(o *wire.Object, f *api.Front) {
-	r := q.Call
-	d := &dialogue{r: r, f: f, field: "input"}
-	if text := o.String("instructions"); text != "" {
-		d.system = append(d.system, text)
-	}
+	d := &api.Dialogue{Call: q.Call, Front: f}
+	d.System(o.String("instructions"))
 	switch raw := o.Raw("input"); wire.Kind(raw) {
 	case "a string":
 		text := o.String("input")
 		if text == "" {
 			o.Fail("invalid_value", "input", "got an empty string, want text")
 		}
-		d.last = restore.User
-		d.out = []restore.Message{{Role: restore.User, Parts: []restore.Part{{Text: text}}}}
+		d.Say(text)
 	case "a list":
-		l := o.List("input")
-		if n := l.Len(); n < 1 || n > maxMessages {
-			o.Fail("invalid_value", "input", "got %d items, want 1 to %d", n, maxMessages)
+		if !d.Each(o, func(m *wire.Object) { item(d, m) }) {
 			return
-		}
-		for item := range l.Items() {
-			d.item(item.Object())
 		}
 	default:
 		o.Fail("invalid_type", "input", "got %s, want a string or a list of items",
 			wire.Describe(raw))
 		return
 	}
-	r.Messages = d.end(o)
+	d.End(o)
 }
 
 // item reads one item of the input: a message.
-func (d *dialogue) item(m *wire.Object) {
+func item(d *api.Dialogue, m *wire.Object) {
 	if kind := m.Raw("type"); kind != nil && m.String("type") != "message" {
 		why := ""
 		if m.String("type") == "item_reference" {
@@ -192,16 +183,16 @@ func (d *dialogue) item(m *wire.Object) {
 		return
 	}
 	m.Ignore("type", "id", "status")
-	role := d.role(m)
+	role := d.Role(m)
 	if m.Require("content", "a string or a list of parts") {
-		d.add(role, d.content(m, role, responsePart), m)
+		d.Add(role, d.Content(m, "content", role, responsePart), m)
 	}
-	api.Note(d.r, m)
+	api.Note(d.Call, m)
 }
 
 // responsePart reads a part of /v1/responses.
 func responsePart(
-	d *dialogue, p *wire.Object, kind string, role restore.Role,
+	d *api.Dialogue, p *wire.Object, kind string, role restore.Role,
 ) (restore.Part, bool) {
 	want := "input_text"
 	switch role {
@@ -224,7 +215,7 @@ func responsePart(
 		if !p.Require("image_url", "a data, http, https or file URL") {
 			return restore.Part{}, false
 		}
-		return d.picture(p, "image_url", p), true
+		return d.Picture(p, "image_url", p), true
 	}
 	p.Fail("unsupported_content_part", "type", "got %s, want %s", wire.Quote(kind), want)
 	return restore.Part{}, false

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -16,7 +15,8 @@ import (
 )
 
 // Ensure that the requests of programs which people already use are answered as they are sent:
-// `ollama run` (its types for JSON), Home Assistant and Open WebUI (their sources). ignored lists
+// `ollama run` (its types for JSON), Home Assistant and Open WebUI (their sources), and Anthropic's
+// SDK for Python (recorded). ignored lists
 // the fields that the reply names as unused; all others have their effect.
 func TestClientsRequests(t *testing.T) {
 	h := start(t, nil)
@@ -87,7 +87,10 @@ func streamed(raw string) (text string, whole bool) {
 	for line := range strings.SplitSeq(raw, "\n") {
 		var c struct {
 			Response string
-			Message  struct{ Content string }
+			Message  struct{ Content any }
+			Content  []struct{ Text string }
+			Delta    struct{ Text string }
+			Type     string
 			Done     bool
 			Choices  []struct {
 				Delta, Message struct{ Content string }
@@ -98,8 +101,14 @@ func streamed(raw string) (text string, whole bool) {
 		if json.Unmarshal([]byte(line), &c) != nil {
 			continue
 		}
-		text += fmt.Sprint(c.Response, c.Message.Content)
-		whole = whole || c.Done
+		text += c.Response + c.Delta.Text
+		if s, ok := c.Message.Content.(string); ok {
+			text += s
+		}
+		for _, one := range c.Content {
+			text += one.Text
+		}
+		whole = whole || c.Done || c.Type == "message" || c.Type == "message_stop"
 		for _, one := range c.Choices {
 			text += one.Delta.Content + one.Message.Content
 			whole = whole || one.Finish != nil

@@ -1,4 +1,4 @@
-// Package server speaks HTTP: OpenAI's and Ollama's API, health, metrics and the page.
+// Package server speaks HTTP: OpenAI's, Ollama's and Anthropic's API, health, metrics and the page.
 //
 //	server.go    lifecycle: opens the port before the model is loaded, and drains
 //	route.go     the table of routes, and checks for all of them

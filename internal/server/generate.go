@@ -188,7 +188,7 @@ func (x *exchange) answer(f *api.Front, c *api.Call) error {
 // its own status.
 func (x *exchange) follow(j restore.Job, c *api.Call) error {
 	s := x.stream(c)
-	if silence := x.s.o.Ping; silence > 0 && c.Kind == api.EventStream {
+	if silence := x.s.o.Ping; silence > 0 && x.api.Stream == api.EventStream {
 		stop := s.breakSilence(silence, x.leave)
 		defer stop()
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/internal/anthropic"
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/ollama"
 	"github.com/restore-vlm/restore/internal/openai"
@@ -68,10 +69,11 @@ func newDefaults(f *api.Front) defaults {
 
 // modelObject is an entry of /v1/models.
 type modelObject struct {
-	ID           string   `json:"id"`
-	Object       string   `json:"object"`
-	Created      int64    `json:"created"`
-	OwnedBy      string   `json:"owned_by"`
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+	anthropicModel
 	Aliases      []string `json:"aliases"`
 	Architecture struct {
 		Input  []string `json:"input_modalities"`
@@ -102,6 +104,13 @@ type modelObject struct {
 		Encoder *restore.Encoder `json:"encoder,omitempty"`
 		Predict predict          `json:"predict"`
 	} `json:"restore"`
+}
+
+// anthropicModel has the fields of a model that Anthropic's clients read besides its id.
+type anthropicModel struct {
+	Type      string    `json:"type"`
+	Name      string    `json:"display_name"`
+	CreatedAt time.Time `json:"created_at"`
 }
 
 // methodObject describes a method for people.
@@ -191,7 +200,8 @@ func (s *Server) predicted(i *restore.Info) predict {
 func (s *Server) modelObject(f *api.Front, about []methodObject) modelObject {
 	i := f.About
 	m := modelObject{ID: f.Name(), Object: "model", Created: i.Created.Unix(), OwnedBy: "restore",
-		Aliases: []string{}, MaxModelLen: i.Context, Defaults: newDefaults(f)}
+		anthropicModel: anthropicModel{"model", f.Name(), i.Created.UTC()},
+		Aliases:        []string{}, MaxModelLen: i.Context, Defaults: newDefaults(f)}
 	if f.Preset() == nil {
 		m.Aliases = append(m.Aliases, f.Aliases...)
 	}
@@ -225,12 +235,16 @@ func (s *Server) listModels(x *exchange) {
 	for _, f := range front.Each() {
 		list = append(list, s.modelObject(f, about))
 	}
-	x.json(http.StatusOK, modelList{"list", list})
+	x.json(http.StatusOK, modelList{"list", list, false, list[0].ID, list[len(list)-1].ID})
 }
 
+// modelList is the whole list. Its last three fields are for Anthropic's clients.
 type modelList struct {
 	Object string        `json:"object"`
 	Data   []modelObject `json:"data"`
+	More   bool          `json:"has_more"`
+	First  string        `json:"first_id"`
+	Last   string        `json:"last_id"`
 }
 
 func (s *Server) oneModel(x *exchange) {
@@ -254,10 +268,14 @@ func (s *Server) tokenize(x *exchange) {
 		}
 		if f = f.Named(o.String("model")); o.Has("messages") {
 			c := openai.ParseMessages(o, f)
+			c.Whole = func(a *restore.Answer) any {
+				n := &a.Usage
+				return chatTokens{n.Prompt, n.Image, f.About.Context, c.Extend(a)}
+			}
 			if err := c.End(o, f); err != nil {
 				return nil, err
 			}
-			return c, s.countMessages(x, f, c)
+			return c, countMessages(x, f, c)
 		}
 		return nil, s.tokenizeText(x, f, o)
 	})
@@ -272,7 +290,19 @@ func modelOf(o *wire.Object, f *api.Front) error {
 	return f.CheckModel(name)
 }
 
-func (s *Server) countMessages(x *exchange, f *api.Front, c *api.Call) error {
+// countTokens answers with the number of tokens of a chat, as Anthropic does.
+func countTokens(x *exchange) {
+	x.handle(func(f *api.Front, body []byte) (*api.Call, error) {
+		c, err := anthropic.ParseCount(body, f)
+		if err != nil {
+			return nil, err
+		}
+		return c, countMessages(x, f, c)
+	})
+}
+
+// countMessages answers with the size of a call's prompt.
+func countMessages(x *exchange, f *api.Front, c *api.Call) error {
 	var a *restore.Answer
 	err := x.loaded(f, c, func() (err error) {
 		a, err = f.Count(x.ctx, c.Request)
@@ -281,7 +311,7 @@ func (s *Server) countMessages(x *exchange, f *api.Front, c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	x.json(http.StatusOK, chatTokens{a.Usage.Prompt, a.Usage.Image, f.About.Context, c.Extend(a)})
+	x.json(http.StatusOK, c.Whole(a))
 	return nil
 }
 

@@ -4,11 +4,11 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/api"
-	"github.com/restore-vlm/restore/internal/ollama"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/protocols"
 )
 
 // infoDocs describe the routes that tell about the server and its model, by path.
@@ -53,8 +53,7 @@ type object = map[string]any
 
 func (s *Server) document() object {
 	docs := infoDocs()
-	maps.Copy(docs, openai.Docs())
-	maps.Copy(docs, ollama.Docs())
+	maps.Copy(docs, protocols.Docs())
 	paths := object{}
 	maps.Copy(docs, jobDocs())
 	for at, doc := range docs {
@@ -81,16 +80,14 @@ func (s *Server) document() object {
 		"openapi": "3.1.0",
 		"info": object{"title": "restore serve", "version": s.o.Version,
 			"description": "Answers questions about pictures with reduced visual tokens, as " +
-				"OpenAI's and Ollama's API do."},
+				"OpenAI's, Ollama's and Anthropic's API do."},
 		"paths": paths, "security": secure,
 		"components": object{
 			"securitySchemes": object{
 				"bearer": object{"type": "http", "scheme": "bearer"},
 				"key":    object{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 			},
-			"schemas": object{"Error": errorSchema(), "OllamaError": object{"type": "object",
-				"properties": object{"error": object{"type": "string"}},
-				"required":   []string{"error"}, "additionalProperties": false}},
+			"schemas": errorSchemas(),
 		},
 	}
 }
@@ -106,24 +103,21 @@ func described(at string, doc *api.Doc) (method, path string) {
 	return "get", at
 }
 
-// errorSchema is the schema of errors of all routes but Ollama's.
-func errorSchema() object {
-	of := object{"type": "object", "properties": object{
-		"message": object{"type": "string"}, "type": object{"type": "string"},
-		"param": object{"type": []string{"string", "null"}}, "code": object{"type": "string"},
-		"n_prompt_tokens": object{"type": "integer"}, "n_positions": object{"type": "integer"},
-		"n_ctx": object{"type": "integer"},
-	}, "required": []string{"message", "type", "param", "code"}, "additionalProperties": false}
-	return object{"type": "object", "properties": object{"error": of},
-		"required": []string{"error"}, "additionalProperties": false}
+// errorSchemas are the schemas of errors, by the names of their protocols.
+func errorSchemas() object {
+	all := object{}
+	for _, p := range protocols.All {
+		properties := api.ParseSchema(p.ErrorSchema)
+		all[p.Name+"Error"] = object{"type": "object", "properties": properties,
+			"required": slices.Sorted(maps.Keys(properties)), "additionalProperties": false}
+	}
+	return all
 }
 
 // operations describes a method of a route; HEAD comes with GET.
 func operations(method, path string, r *route, doc *api.Doc) object {
-	failed := "Error"
-	if r.ollama {
-		failed = "OllamaError"
-	}
+	protocol := protocols.Of(path)
+	failed := protocol.Name + "Error"
 	name := strings.Trim(strings.Map(func(c rune) rune {
 		if c == '/' || c == '.' || c == '{' || c == '}' {
 			return '_'
@@ -136,11 +130,7 @@ func operations(method, path string, r *route, doc *api.Doc) object {
 		types["application/json"] = object{"schema": replySchema(doc)}
 	}
 	if doc.Chunk != nil {
-		kind := api.EventStream
-		if r.ollama {
-			kind = api.LineStream
-		}
-		types[kind] = object{"schema": object{"anyOf": []any{
+		types[protocol.Stream] = object{"schema": object{"anyOf": []any{
 			api.SchemaOf(reflect.TypeOf(doc.Chunk)),
 			object{"$ref": "#/components/schemas/" + failed},
 		}}}

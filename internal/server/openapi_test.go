@@ -13,10 +13,10 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/restore-vlm/restore/internal/anthropic"
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/jobs"
-	"github.com/restore-vlm/restore/internal/ollama"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/protocols"
 )
 
 // checker checks replies against an OpenAPI document.
@@ -134,8 +134,7 @@ func CheckReply(t testing.TB, url, method, path string, r *http.Response, body s
 
 func docsWithReplies() map[string]api.Doc {
 	docs := infoDocs()
-	maps.Copy(docs, openai.Docs())
-	maps.Copy(docs, ollama.Docs())
+	maps.Copy(docs, protocols.Docs())
 	maps.Copy(docs, jobDocs())
 	maps.DeleteFunc(docs, func(_ string, d api.Doc) bool { return d.Reply == nil })
 	return docs
@@ -191,14 +190,15 @@ func TestOpenAPI(t *testing.T) {
 func TestBodiesOfOpenAPI(t *testing.T) {
 	front := api.NewFront(newFake(), api.Settings{MaxImages: 4})
 	front.Sampling.Temperature = 1
-	parsers, docs := maps.Clone(openai.Calls), openai.Docs()
-	maps.Copy(parsers, ollama.Calls)
-	maps.Copy(docs, ollama.Docs())
+	parsers, docs := protocols.Calls(), protocols.Docs()
+	parsers[anthropic.CountPath] = anthropic.ParseCount
 	base := map[string]string{
 		"/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`,
 		"/v1/completions":      `"prompt":"a"`, "/v1/responses": `"input":"a"`,
-		"/api/chat":     `"messages":[{"role":"user","content":"a"}]`,
-		"/api/generate": `"prompt":"a"`,
+		"/api/chat":         `"messages":[{"role":"user","content":"a"}]`,
+		"/api/generate":     `"prompt":"a"`,
+		"/v1/messages":      `"messages":[{"role":"user","content":"a"}],"max_tokens":9`,
+		anthropic.CountPath: `"messages":[{"role":"user","content":"a"}]`,
 	}
 	for path, doc := range docs {
 		properties := doc.Body["properties"].(object)

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/restore-vlm/restore/internal/ollama"
-	"github.com/restore-vlm/restore/internal/openai"
+	"github.com/restore-vlm/restore/internal/anthropic"
+	"github.com/restore-vlm/restore/internal/api"
+	"github.com/restore-vlm/restore/internal/protocols"
 	"github.com/restore-vlm/restore/internal/wire"
 )
 
@@ -26,7 +27,6 @@ type route struct {
 	delete func(*exchange)
 	open   bool // needs no key
 	always bool // answers while the model loads and while the server shuts down
-	ollama bool // errors in Ollama's form
 	api    bool // replies must not be stored
 }
 
@@ -34,25 +34,23 @@ type route struct {
 func (s *Server) table() map[string]*route {
 	health := &route{name: "/health", get: s.health, open: true, always: true, api: true}
 	t := map[string]*route{
-		"/v1/models":   {get: s.listModels, api: true},
-		modelPath:      {get: s.oneModel, api: true},
-		"/tokenize":    {post: s.tokenize, api: true},
-		"/detokenize":  {post: s.detokenize, api: true},
-		"/api/tags":    {get: s.ollamaTags, ollama: true, api: true},
-		"/api/show":    {post: s.ollamaShow, ollama: true, api: true},
-		"/api/ps":      {get: s.ollamaPS, ollama: true, api: true},
-		"/api/version": {get: s.ollamaVersion, ollama: true, api: true},
-		"/health":      health,
-		"/v1/health":   health,
-		"/live":        {get: s.live, open: true, always: true, api: true},
-		"/version":     {get: s.version, open: true, always: true, api: true},
+		"/v1/models":        {get: s.listModels, api: true},
+		modelPath:           {get: s.oneModel, api: true},
+		"/tokenize":         {post: s.tokenize, api: true},
+		"/detokenize":       {post: s.detokenize, api: true},
+		anthropic.CountPath: {post: countTokens, api: true},
+		"/api/tags":         {get: s.ollamaTags, api: true},
+		"/api/show":         {post: s.ollamaShow, api: true},
+		"/api/ps":           {get: s.ollamaPS, api: true},
+		"/api/version":      {get: s.ollamaVersion, api: true},
+		"/health":           health,
+		"/v1/health":        health,
+		"/live":             {get: s.live, open: true, always: true, api: true},
+		"/version":          {get: s.version, open: true, always: true, api: true},
 	}
 	t["/openapi.json"] = &route{get: s.openAPI, open: true, always: true, api: true}
-	for path, parse := range openai.Calls {
+	for path, parse := range protocols.Calls() {
 		t[path] = &route{post: answers(parse), api: true}
-	}
-	for path, parse := range ollama.Calls {
-		t[path] = &route{post: answers(parse), ollama: true, api: true}
 	}
 	if !s.o.NoMetrics {
 		t["/metrics"] = &route{
@@ -130,6 +128,7 @@ type exchange struct {
 	id     string
 	start  time.Time
 	route  *route
+	api    *api.Protocol
 	param  string // of the path
 	owner  string // the name of the key; "" without keys
 	tenant string // the same if caches are apart, else ""
@@ -195,7 +194,6 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 var ownID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
-// newID returns prefix and 26 random letters and digits.
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{
@@ -209,8 +207,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.id = "req_" + rand.Text()[:24]
 	}
 	w.Header().Set("X-Request-Id", x.id)
+	w.Header().Set("Request-Id", x.id) // which Anthropic's clients read
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	x.route, x.param = s.find(r.URL.Path)
+	x.api = protocols.Of(r.URL.Path)
 	if r.ContentLength != 0 && s.o.ReadTimeout > 0 {
 		setReadDeadline(x.w, x.start.Add(s.o.ReadTimeout))
 	}
@@ -360,12 +360,7 @@ func (x *exchange) fail(e *wire.Error) {
 	}
 	h.Set("Cache-Control", "no-store")
 	x.line = append(x.line, "code", e.Code)
-	var body any = e.JSON()
-	if x.route != nil && x.route.ollama ||
-		x.route == nil && strings.HasPrefix(x.r.URL.Path, "/api/") {
-		body = ollama.Error(e)
-	}
-	x.json(e.Status, body)
+	x.json(e.Status, x.api.Error(e))
 }
 
 // json answers with a value. The request's body is no longer needed, however long the client takes

@@ -611,6 +611,8 @@ func TestFailureInStream(t *testing.T) {
 		"/v1/responses":        {`{"input":"a"}`, "event: response.failed\n", "response.completed"},
 		"/api/chat":            {question, `{"error":"internal error`, `"done":true`},
 		"/api/generate":        {`{"prompt":"a"}`, `{"error":"internal error`, `"done":true`},
+		"/v1/messages": {`{"max_tokens":9,"messages":[{"role":"user","content":"?"}]}`,
+			"event: error\ndata: {\"type\":\"error\"", "message_stop"},
 	} {
 		q, _ := http.NewRequest("POST", r.url+path, strings.NewReader(strings.Replace(c.body, "{",
 			`{"stream":true,`, 1)))
@@ -779,6 +781,9 @@ func TestTokenize(t *testing.T) {
 		{"/detokenize", `{"tokens":[640]}`, `tokens[0]: got 640, want at most 639`}, {"/detokenize", `{"tokens":"a"}`, `want a list`},
 		{"/tokenize", `{"messages":[]}`, `got 0 messages`}, {"/tokenize", `{"content":"a","model":"b"}`, `model_not_found`},
 		{"/tokenize", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"!"}]}]}`, `"code":"invalid_image_url"`},
+		{"/v1/messages/count_tokens", `{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"` + tiny + `"}}]}]}`, `{"input_tokens":74,"restore":{"images":[{`},
+		{"/v1/messages/count_tokens", `{"messages":[]}`, `{"type":"error","error":{"type":"invalid_request_error","message":"messages: got 0 messages`},
+		{"/v1/messages/nothing", `{}`, `{"type":"error","error":{"type":"not_found_error"`},
 		{"/api/show", `{"model":"builtin"}`, `"capabilities":["completion","vision"]`}, {"/api/show", `{"model":"x"}`, `{"error":"model \"x\" not found"}`},
 	} {
 		if _, _, body := r.do(t, "POST", c[0], c[1]); !strings.Contains(body, c[2]) {

@@ -90,7 +90,7 @@ func (s *stream) begin() {
 	}
 	s.begun = true
 	h := s.x.w.Header()
-	h.Set("Content-Type", s.call.Kind)
+	h.Set("Content-Type", s.x.api.Stream)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("Connection", "close")
@@ -117,7 +117,7 @@ func (s *stream) write() {
 
 // add adds messages: as server-sent events, or as lines of JSON.
 func (s *stream) add(messages []api.Message) {
-	events := s.call.Kind == api.EventStream
+	events := s.x.api.Stream == api.EventStream
 	for _, m := range messages {
 		if m.Event != "" {
 			s.pending.WriteString("event: " + m.Event + "\n")
