@@ -59,7 +59,8 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// Ensure that the decoder's GGUF file alone, converted to a folder, reads text like the file.
+// Ensure that the decoder's GGUF file alone, converted to a folder, reads text like the file, also
+// with the config.json that transformers 5 writes.
 func TestConvertTextOnly(t *testing.T) {
 	for _, name := range []string{"qwen2vl-tiny", "llama-linear-tiny"} {
 		dir := t.TempDir()
@@ -86,6 +87,22 @@ func TestConvertTextOnly(t *testing.T) {
 		if r := ask(out, "--image", clitest.Drawn(t, 3)); r.Code != cli.ExitFailure ||
 			!strings.Contains(r.Err, "which pictures need") {
 			t.Errorf("%s: a picture: exit %d, %q", name, r.Code, r.Err)
+		}
+		config := filepath.Join(out, "config.json")
+		flat, err := os.ReadFile(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(flat), `"text_config"`) {
+			continue
+		}
+		nested := `{"architectures":["Qwen2VLForConditionalGeneration"],"vision_config":null,` +
+			`"text_config":` + string(flat) + `}`
+		if err := os.WriteFile(config, []byte(nested), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := ask(file), ask(out); a.Out != b.Out {
+			t.Errorf("%s: text_config: got %q (%s), want %q", name, b.Out, b.Err, a.Out)
 		}
 	}
 }

@@ -14,26 +14,32 @@ type Decoder struct {
 	Tokens cells.Tokens
 }
 
-// ParseDecoder reads a config.json in the older form (text keys at the top) or in the form of
-// transformers 4.52 and later (text_config).
-func ParseDecoder(v *model.Values) Decoder {
+// parseText reads the decoder's sizes from a config.json in the older form (text keys at the top)
+// or in the form of transformers 4.52 and later (text_config).
+func parseText(v *model.Values) llama.Config {
 	text := v
 	if v.Has("text_config") {
 		text = v.Object("text_config", true)
 	} else if !v.Has("hidden_size") {
 		v.Fail("text_config", "missing, want an object (or its keys at the top, as in older files)")
 	}
+	c := llama.Parse(text, "qwen2_vl_text")
+	if !text.Has("tie_word_embeddings") {
+		c.Tied = v.Bool("tie_word_embeddings", false)
+	}
+	return c
+}
+
+// ParseDecoder reads what a config.json says of the decoder.
+func ParseDecoder(v *model.Values) Decoder {
 	d := Decoder{
-		Text: llama.Parse(text, "qwen2_vl_text"),
+		Text: parseText(v),
 		Tokens: cells.Tokens{
 			Image:  int32(v.Int("image_token_id", -1, 0, 1<<30)),
 			Video:  -1,
 			Before: int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
 			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
 		},
-	}
-	if !text.Has("tie_word_embeddings") {
-		d.Text.Tied = v.Bool("tie_word_embeddings", false)
 	}
 	if v.Has("video_token_id") {
 		d.Tokens.Video = int32(v.Int("video_token_id", -1, 0, 1<<30))

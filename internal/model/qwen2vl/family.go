@@ -46,8 +46,7 @@ var Video = imageproc.VideoKind{Class: "Qwen2VLVideoProcessor", New: withVideos}
 // Text returns the constructor of a model without encoder.
 func Text(architecture string) func(ck *model.Source) (model.Multimodal, error) {
 	return func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", "",
-			func(v *model.Values) llama.Config { return llama.Parse(v, "qwen2_vl_text") })
+		return textonly.New(ck, architecture+", text only", "", parseText)
 	}
 }
 
