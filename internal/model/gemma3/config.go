@@ -125,18 +125,21 @@ func rotations(t *model.Values, c *llama.Config) {
 	if t.Has("rope_parameters") {
 		p := t.Object("rope_parameters", false)
 		full, local := p.Object(fullKind, true), p.Object(slidingKind, true)
-		c.Theta = full.Float("rope_theta", c.Theta)
+		turn(full, c)
 		c.LocalTheta = local.Float("rope_theta", c.LocalTheta)
-		stretch(full, c)
 		local.String("rope_type", "default", "default")
 	}
 	if t.Has("rope_scaling") { // it replaces the others, as in transformers
-		stretch(t.Object("rope_scaling", false), c)
+		p := t.Object("rope_scaling", false)
+		if turn(p, c); p.Has("type") && !p.Has("rope_type") {
+			p.Fail("rope_type", "missing, want the type here: transformers 5 does not read \"type\"")
+		}
 	}
 }
 
-// stretch reads how the rotation of layers without a window is stretched.
-func stretch(p *model.Values, c *llama.Config) {
+// turn reads the base of layers without a window, and how their rotation is stretched.
+func turn(p *model.Values, c *llama.Config) {
+	c.Theta = p.Float("rope_theta", c.Theta)
 	kinds := []string{"default", "linear"}
 	if p.String("rope_type", p.String("type", "default", kinds...), kinds...) != "linear" {
 		return

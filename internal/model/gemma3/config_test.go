@@ -38,6 +38,7 @@ func TestConfigRefused(t *testing.T) {
 		{layers, with(`"rope_parameters": {"rope_theta": 1e6}`), "full_attention"},
 		{layers, with(`"rope_parameters": {"full_attention": {}, "sliding_attention": ` +
 			`{"rope_type": "linear", "factor": 2}}`), "rope_type"},
+		{`"rope_type": "linear"`, `"type": "linear"`, "rope_type"},
 		{`"linear"`, `"yarn"`, "rope_type"}, {`"factor": 8.0,`, ``, "factor"},
 		{`"sliding_window": 1024`, `"sliding_window": null`, "sliding_window"},
 	} {
@@ -75,6 +76,11 @@ func TestConfig(t *testing.T) {
 	if c, err = ParseConfig(shape27b); err != nil || c.Text.Scale != 1/math.Sqrt(168) ||
 		c.Text.HeadDim != 128 {
 		t.Errorf("27B: %+v, %v", c, err)
+	}
+	const turned = `{"vision_config": {"image_size": 896, "patch_size": 14}, "text_config": ` +
+		`{"rope_theta": 5e5, "rope_scaling": {"rope_type": "default", "rope_theta": 77.0}}}`
+	if c, err = ParseConfig([]byte(turned)); err != nil || c.Text.Theta != 77 {
+		t.Errorf("a base in rope_scaling: %+v, %v", c, err)
 	}
 	const least = `{"vision_config": {"image_size": 896, "patch_size": 14}, "text_config": {}}`
 	if c, err = ParseConfig([]byte(least)); err != nil {
