@@ -13,11 +13,13 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Theta returns the base of a tower's rotation. Files have it since transformers 5.
+// Theta returns the base of a tower's rotation. Files have it since transformers 5, to which the
+// type default means axial here.
 func Theta(v *model.Values) float64 {
-	p := v.Object("rope_parameters", false)
-	p.String("rope_type", "axial", "axial")
-	return p.Float("rope_theta", 10000)
+	p, _ := v.Rotation()
+	const axial, same = "axial", "default"
+	p.String("rope_type", p.String("type", axial, axial, same), axial, same)
+	return p.Float("rope_theta", v.Float("rope_theta", 10000))
 }
 
 // Sizes returns the sizes for a picture of that many tokens, without the towers, that follow from

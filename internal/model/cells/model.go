@@ -2,6 +2,7 @@ package cells
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -22,8 +23,12 @@ func (t *Tower) Cell() int { return t.Merge * t.Merge }
 // Values returns the number of values of a patch.
 func (t *Tower) Values() int { return 3 * t.Frames * t.Patch * t.Patch }
 
-// CheckHeads refuses heads that cannot be rotated by rows and columns. width is the name of Hidden.
+// CheckHeads refuses heads that cannot be rotated by rows and columns, and other sizes under
+// transformers' second names for num_heads and depth. width is the name of Hidden.
 func (t *Tower) CheckHeads(v *model.Values, width string) {
+	v.Unsupported(map[string]string{
+		"num_attention_heads": strconv.Itoa(t.Heads), "num_hidden_layers": strconv.Itoa(t.Layers),
+	})
 	if t.Hidden%t.Heads != 0 {
 		v.Fail("num_heads", "got %d, which does not divide %s %d", t.Heads, width, t.Hidden)
 	} else if dim := t.Hidden / t.Heads; dim%4 != 0 {

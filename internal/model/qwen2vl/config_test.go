@@ -27,6 +27,8 @@ func TestConfig(t *testing.T) {
 		`"in_chans": 3`:              {`"in_channels": 1`, "in_channels"},
 		`"in_chans": 3,`:             {`"hidden_act": "silu",`, "hidden_act"},
 		`"depth": 3`:                 {`"depth": 0`, "depth"},
+		`"depth": 3,`:                {`"depth": 3, "num_hidden_layers": 2,`, "num_hidden_layers"},
+		`"num_heads": 2,`:            {`"num_heads": 2, "num_attention_heads": 4,`, "num_attention_heads"},
 		`"patch_size": 14`:           {`"patch_size": [14, 14]`, "patch_size"},
 		`"spatial_merge_size": 2`:    {`"spatial_merge_size": 0`, "spatial_merge_size"},
 		`"temporal_patch_size": 2`:   {`"temporal_patch_size": 0`, "temporal_patch_size"},
@@ -43,12 +45,13 @@ func TestConfig(t *testing.T) {
 	}
 	c, err := ParseConfig([]byte(`{"image_token_id":5,"rope_scaling":{"mrope_section":[16,24,24]},` +
 		`"hidden_size":3584,"num_attention_heads":28,"num_key_value_heads":4,` +
-		`"vision_config":{"mlp_ratio":2.5}}`))
+		`"vision_config":{"mlp_ratio":2.5,"rope_theta":50}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := c.Vision; v.Hidden != 1280 || v.MLP != 3200 || v.Heads != 16 || v.Layers != 32 ||
-		v.Out != 3584 || v.Patch != 14 || v.Frames != 2 || v.Merge != 2 || c.Text.Eps != 1e-5 {
+		v.Out != 3584 || v.Patch != 14 || v.Frames != 2 || v.Merge != 2 || v.Theta != 50 ||
+		c.Text.Eps != 1e-5 {
 		t.Errorf("got %+v", c)
 	}
 }
