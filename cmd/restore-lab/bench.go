@@ -128,7 +128,7 @@ embedded model. PRODUCTS is a share of the prompt's time (prefill); SPEED-UP com
 			return err
 		})
 	}
-	cmd.AddCommand(newBenchKernels(a), newBenchMethods(a), newBenchSequences(a), newBenchPages(a))
+	cmd.AddCommand(newBenchKernels(a), newBenchSequences(a))
 	return cmd
 }
 
