@@ -262,34 +262,6 @@ func TestServeFlags(t *testing.T) {
 	}
 }
 
-// Ensure that flags of earlier versions, and their variables, name what replaces them, and only in
-// the commands that have it.
-func TestMovedFlags(t *testing.T) {
-	for flag, want := range map[string]string{
-		"--presets=x": "--preset @FILE", "--alias=x": "--preset NAME", "--page=false": "--disable page",
-		"--api-key-file=x": "--api-key @FILE", "--allow-no-key": "--api-key none",
-		"--read-header-timeout=1s": "--read-timeout TIME", "--metrics=false": "--disable metrics",
-		"--log-prompts": "--log-format text+prompts", "--tls-cert=x": "--tls CERT,KEY",
-		"--tls-key=x": "--tls CERT,KEY", "--vision-tower=x": "--mmproj FOLDER",
-	} {
-		name, _, _ := strings.Cut(flag, "=")
-		want = name + " is " + want + " now"
-		r := commandLine("serve", flag)
-		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
-			t.Errorf("%s: exit %d, %q, want %q", flag, r.Code, r.Err, want)
-		}
-		r = commandLine("list", flag)
-		if r.Code != cli.ExitUsage || strings.Contains(r.Err, " now") {
-			t.Errorf("list %s: exit %d, %q", flag, r.Code, r.Err)
-		}
-		env := "RESTORE_" + strings.ToUpper(strings.ReplaceAll(name[2:], "-", "_"))
-		r = with(t.Context(), map[string]string{env: "x"}, "", "serve")
-		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, env+": "+want) {
-			t.Errorf("%s: exit %d, %q, want %q", env, r.Code, r.Err, want)
-		}
-	}
-}
-
 // Ensure that a server ends with an error if its packed file turns out to be damaged, and that no
 // batch begins with one.
 func TestServeDamaged(t *testing.T) {

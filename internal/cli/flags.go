@@ -63,12 +63,6 @@ func excluded(fs *pflag.FlagSet, f *pflag.Flag) bool {
 // readEnvironment sets every flag that is not on the command line from its variable. It ignores
 // empty variables, and those whose flag is excluded by one on the command line.
 func readEnvironment(fs *pflag.FlagSet, getenv func(string) string) (err error) {
-	for name := range movedFlags {
-		env := EnvName(&pflag.Flag{Name: name})
-		if moved := movedFlag(fs, name); moved != "" && getenv(env) != "" {
-			return Usagef("%s: %s", env, moved)
-		}
-	}
 	fs.VisitAll(func(f *pflag.Flag) {
 		v := getenv(EnvName(f))
 		if f.Changed || v == "" || !HasVariable(f) || err != nil || excluded(fs, f) {

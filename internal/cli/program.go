@@ -19,6 +19,15 @@ type Program struct {
 	Elsewhere   map[string]string             // commands of other programs, with their program
 }
 
+// In returns commands of another program, for [Program].Elsewhere.
+func In(program string, commands ...string) map[string]string {
+	in := map[string]string{}
+	for _, name := range commands {
+		in[name] = program
+	}
+	return in
+}
+
 // Run runs the command line of this process, and returns the exit code.
 func (p *Program) Run() int {
 	signal.Ignore(syscall.SIGPIPE) // writing to a broken pipe returns an error

@@ -39,13 +39,7 @@ func unknownFlag(fs *pflag.FlagSet, err *pflag.NotExistError) error {
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	meant := spell.Nearest(err.GetSpecifiedName(), names)
-	if err.GetSpecifiedShortnames() != "" {
-		return &UsageError{Err: err}
-	}
-	if moved := movedFlag(fs, err.GetSpecifiedName()); moved != "" {
-		return Usagef("%s", moved)
-	}
-	if meant == "" {
+	if meant == "" || err.GetSpecifiedShortnames() != "" {
 		return &UsageError{Err: err}
 	}
 	return Usagef("%w, did you mean --%s?", err, meant)
