@@ -20,6 +20,7 @@ import (
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/scene"
 	"github.com/restore-vlm/restore/internal/seam"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // evalOptions are the flags of `restore-lab eval scenes`.
@@ -47,9 +48,6 @@ type evalOptions struct {
 // drawnPictures is the usual number of drawn pictures: about 1,400 questions, ±2 points in total.
 const drawnPictures = 120
 
-// tableFormats are the values of --format; without --all only table and json.
-var tableFormats = []string{"table", "markdown", "csv", "json"}
-
 func newEvalScenes(a *cli.App) *cobra.Command {
 	o := new(evalOptions)
 	cmd := &cobra.Command{
@@ -73,8 +71,8 @@ decoder a budget is the mean number of visual rows that enter a layer.`,
 	o.budgets = o.reduction.AddBudgets(fs, "holov", 64)
 	fs.BoolVar(&o.all, "all", false,
 		"compare all methods, at one or more budgets of --n-vis, separated by commas")
-	fs.StringVar(&o.format, "format", "table", "format of the result")
-	cli.OneOf(fs, "format", tableFormats...)
+	fs.StringVar(&o.format, "format", "text", "format of the result")
+	cli.OneOf(fs, "format", table.Formats...)
 	fs.StringVar(&o.plot, "plot", "",
 		"plot the accuracy that each method keeps into this SVG `file`; with --all")
 	fs.StringSliceVar(&o.bases, "methods", nil,
@@ -152,8 +150,6 @@ func (o *evalOptions) run(ctx context.Context, a *cli.App) error {
 	if err := cmp.Or(
 		cli.NoUse(fs, true, "has no use without --all, got %v", "methods"),
 		cli.NoUse(fs, true, "has no use for one method, got %v, want --all too", "plot"),
-		cli.NoUse(fs, o.format == "markdown" || o.format == "csv",
-			"has no use for one method, got %v, want table or json, or --all", "format"),
 	); err != nil {
 		return err
 	}
@@ -252,12 +248,12 @@ func (o *evalOptions) print(
 	return soFar(ctx, r.Pictures, n, "pictures", o.write(a.Out, r))
 }
 
-// write prints a result as JSON or as a table.
-func (o *evalOptions) write(w io.Writer, result interface{ WriteTable(io.Writer) error }) error {
+// write prints a result in the requested format.
+func (o *evalOptions) write(w io.Writer, result interface{ Tables() []*table.Table }) error {
 	if o.format == "json" {
 		return cli.WriteJSON(w, result)
 	}
-	return result.WriteTable(w)
+	return writeTables(w, result.Tables(), o.format)
 }
 
 // overNATS lets workers answer.
@@ -356,25 +352,19 @@ func (o *evalOptions) compare(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	table := compare.Tabulate(records[0], settings, records[1:], o.reduction.Seed)
-	table.Refused, table.Setup = refused, o.setup(m)
-	table.Setup["seed"] = o.reduction.Seed
-	switch out := outs.Results(); o.format {
-	case "csv": // has no place for reasons
-		for _, r := range refused {
-			a.Note("not measured: %s: %s", r.Setting, r.Reason)
+	t := compare.Tabulate(records[0], settings, records[1:], o.reduction.Seed)
+	t.Refused, t.Setup = refused, o.setup(m)
+	t.Setup["seed"] = o.reduction.Seed
+	if o.format == "csv" { // has no place for reasons
+		for _, line := range t.NotMeasured() {
+			a.Note("%s", line)
 		}
-		err = table.WriteCSV(out)
-	case "markdown":
-		err = table.WriteMarkdown(out)
-	default:
-		err = o.write(out, table)
 	}
-	if err != nil {
+	if err := o.write(outs.Results(), t); err != nil {
 		return err
 	}
-	return soFar(ctx, table.Pictures, n, "pictures", writePlot(plot, evalCaption,
-		evalPanels(table)))
+	return soFar(ctx, t.Pictures, n, "pictures", writePlot(plot, evalCaption,
+		evalPanels(t)))
 }
 
 // settings returns the settings to compare, and those that the model cannot honour.

@@ -78,7 +78,7 @@ func (o *evalOptions) quant(ctx context.Context, a *cli.App, names []string) err
 	if err != nil {
 		return err
 	}
-	if o.json {
+	if o.format = "text"; o.json {
 		o.format = "json"
 	}
 	var t *compare.WeightsTable

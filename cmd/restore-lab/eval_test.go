@@ -129,8 +129,7 @@ func TestEvalAll(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--n-vis: several budgets, got 64,32, want one, or --all":  {"--n-vis", "64,32"},
 		"--plot: has no use for one method":                        {"--plot", "a.svg"},
-		"--format: has no use for one method, got csv":             {"--format", "csv"},
-		`--format: got "xml", want table|markdown|csv|json`:        {"--format", "xml"},
+		`--format: got "xml", want text|markdown|csv|latex|json`:   {"--format", "xml"},
 		"--json and --format: both given, got csv":                 {"--json", "--format", "csv"},
 		"--base: has no use with --all, got grid":                  {"--all", "--base", "grid"},
 		"--gamma: has no use with --all, got 0.2":                  {"--all", "--gamma", "0.2"},

@@ -233,7 +233,7 @@ func TestResultJSON(t *testing.T) {
 		t.Error("questions counts a total in addition to the tasks")
 	}
 	var text bytes.Buffer
-	if err := r.WriteTable(&text); err != nil {
+	if err := r.Tables()[0].Write(&text, "text"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"exist", "100.0", "keeps 100.0 %", "2 pictures"} {

@@ -1,8 +1,6 @@
 package compare
 
 import (
-	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -113,45 +111,34 @@ func TestTabulate(t *testing.T) {
 	}
 }
 
-// Ensure that every format of the table names methods, budgets, schedules and the settings that
-// were not measured.
-func TestTableForms(t *testing.T) {
-	table := worked(t)
-	table.Refused = []Refusal{
-		{Setting{Base: "fastv", Restore: false, NVis: 5}, "too few"}, {Setting{Base: "fastv", Restore: true, NVis: 5}, "too few"},
+// Ensure that the tables name methods, budgets, distances, schedules and the settings that were not
+// measured, and that changes beyond doubt are bold.
+func TestTables(t *testing.T) {
+	all := worked(t)
+	all.Refused = []Refusal{
+		{Setting{Base: "fastv", NVis: 5}, "too few"},
+		{Setting{Base: "fastv", Restore: true, NVis: 5}, "too few"},
 	}
-	var b bytes.Buffer
-	if err := table.WriteMarkdown(&b); err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range []string{
-		"2 pictures, 4 questions, 75.0 % right", "### 5 tokens\n", "| grid | 25.0 |", "| holov |  |  |  | 150.0 |", "- fastv, 5 tokens; fastv + RESTORE, 5 tokens: too few\n",
-		"| method | 5 alone | 5 + RESTORE |\n|---|--:|--:|\n| grid | 0.3750 | 0.2500 |\n| " +
-			"holov |  | 0.1250 |\n"} {
-		if !strings.Contains(b.String(), w) {
-			t.Errorf("markdown lacks %q:\n%s", w, b.String())
+	all.Rows[2].Restore = false
+	all.Rows[1].Over["plain"] = Balance{Points: 25, Interval: stats.Interval{1, 50}}
+	var b strings.Builder
+	for _, s := range all.Tables() {
+		if err := s.Write(&b, "markdown"); err != nil {
+			t.Fatal(err)
 		}
 	}
-	table.Rows[2].Restore = false
-	b.Reset()
-	if err := table.WriteMarkdown(&b); err != nil ||
-		!strings.Contains(b.String(), "- `holov`, 5: `1:5,4:2`\n") {
-		t.Errorf("schedules: %v\n%s", err, b.String())
+	for _, w := range []string{
+		"**5 tokens**\n", "| grid | 25.0 |", "| **+25.0 (+1.0…+50.0)** |", "| holov | 150.0 |",
+		"| grid | 0.3750 | 0.2500 |\n| holov | 0.1250 |  |\n", "| holov | 5 | 1:5,4:2 |\n",
+		"2 pictures, 4 questions, 75.0 % right",
+		"not measured: fastv, 5 tokens; fastv + RESTORE, 5 tokens: too few\n",
+	} {
+		if !strings.Contains(b.String(), w) {
+			t.Errorf("no %q in\n%s", w, b.String())
+		}
 	}
-	b.Reset()
-	if err := table.WriteTable(&b); err != nil ||
-		!strings.Contains(b.String(), "gain of RESTORE") ||
-		!strings.Contains(b.String(), "not measured: fastv, 5 tokens") {
-		t.Errorf("table: %v\n%s", err, b.String())
-	}
-	b.Reset()
-	if err := worked(t).WriteCSV(&b); err != nil {
-		t.Fatal(err)
-	}
-	lines, err := csv.NewReader(&b).ReadAll()
-	if err != nil || len(lines) != 4 || lines[0][3] != "keeps" || lines[2][0] != "grid" ||
-		lines[2][1] != "true" || lines[2][3] != "75.0" || lines[3][len(lines[3])-1] != "0.1250" {
-		t.Errorf("csv: %v, %v", err, lines)
+	if none := (&Table{Refused: all.Refused}).Tables(); len(none) != 1 || len(none[0].Notes) != 2 {
+		t.Errorf("nothing measured: %+v", none)
 	}
 }
 

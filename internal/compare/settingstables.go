@@ -1,16 +1,13 @@
 package compare
 
 import (
-	"encoding/csv"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
+	"github.com/restore-vlm/restore/internal/table"
 	"github.com/restore-vlm/restore/reduce"
 )
 
@@ -34,46 +31,84 @@ func (t *Table) bases() (out []string) {
 	return out
 }
 
-// headings are the columns of the readable forms.
-var headings = []string{
-	"method", "alone", "95 %", "over grid", "+ RESTORE", "95 %", "over grid", "gain of RESTORE",
-	"covered", "95 %", "gain of covered",
+// Tables are the comparison as tables: what covered anchors change, where there are several
+// budgets; one for each budget; and distances and schedules, where there are any. Notes of the last
+// one say what the figures are and what was not measured.
+func (t *Table) Tables() []*table.Table {
+	var out []*table.Table
+	budgets := t.budgets()
+	if len(budgets) > 1 {
+		out = append(out, t.covered(budgets))
+	}
+	for _, n := range budgets {
+		out = append(out, t.budget(n))
+	}
+	out = append(out, t.distances(budgets), t.schedules())
+	for _, s := range out {
+		s.Rows = slices.DeleteFunc(s.Rows, func(r table.Row) bool { return empty(r[1:]) })
+	}
+	out = slices.DeleteFunc(out, func(s *table.Table) bool { return len(s.Rows) == 0 })
+	if len(out) == 0 {
+		out = []*table.Table{{Title: "No setting was measured"}}
+	}
+	last := out[len(out)-1]
+	last.Notes = append(last.Notes, t.caption())
+	last.Notes = append(last.Notes, t.NotMeasured()...)
+	return out
 }
 
-// lines returns the readable rows of one budget. number words a change.
-func (t *Table) lines(nVis int, number func(Balance) string) (out [][]string) {
-	for _, base := range t.bases() {
-		plain, with := t.Find(Setting{Base: base, NVis: nVis}), t.Find(Setting{
-			Base: base, Restore: true, NVis: nVis,
-		})
-		if plain == nil && with == nil {
-			continue
-		}
-		line := []string{base}
-		for _, r := range []*Row{plain, with} {
-			if r == nil {
-				line = append(line, "", "", "")
-				continue
-			}
-			over := ""
-			if c, ok := r.Over["grid"]; ok {
-				over = number(c)
-			}
-			line = append(line, fmt.Sprintf("%.1f", r.Keeps), r.Interval.String(), over)
-		}
-		gain := ""
-		if with != nil && plain != nil {
-			gain = number(with.Over["plain"])
-		}
-		line = append(line, gain, "", "", "")
-		if r := t.Find(Setting{base, true, nVis, true}); r != nil {
-			copy(line[len(line)-3:], []string{
-				fmt.Sprintf("%.1f", r.Keeps), r.Interval.String(), number(r.Over["restore"]),
-			})
-		}
-		out = append(out, line)
+// empty reports whether cells hold nothing.
+func empty(cells []any) bool {
+	return !slices.ContainsFunc(cells, func(v any) bool { return v != nil })
+}
+
+// budget is the table of one budget.
+func (t *Table) budget(n int) *table.Table {
+	s := &table.Table{
+		Title: fmt.Sprintf("%d tokens", n),
+		Columns: []table.Column{
+			{Name: "method"}, {Name: "alone", Decimals: 1}, {Name: "95 %"}, {Name: "over grid"},
+			{Name: "+ RESTORE", Decimals: 1}, {Name: "95 %"}, {Name: "over grid"},
+			{Name: "gain of RESTORE"}, {Name: "covered", Decimals: 1}, {Name: "95 %"},
+			{Name: "gain of covered"},
+		},
 	}
-	return out
+	for _, base := range t.bases() {
+		plain := t.Find(Setting{Base: base, NVis: n})
+		with := t.Find(Setting{Base: base, Restore: true, NVis: n})
+		covered := t.Find(Setting{base, true, n, true})
+		s.Rows = append(s.Rows, slices.Concat(table.Row{base}, plain.cells("grid"),
+			with.cells("grid"), table.Row{with.over("plain")}, covered.cells("restore")))
+	}
+	return s
+}
+
+// cells are what a row keeps, its interval, and the change over another run.
+func (r *Row) cells(other string) table.Row {
+	if r == nil {
+		return table.Row{nil, nil, nil}
+	}
+	return table.Row{r.Keeps, r.Interval.String(), r.over(other)}
+}
+
+// over is the change over another run, nil if there is none; strong if its interval leaves out 0.
+func (r *Row) over(other string) any {
+	if r == nil {
+		return nil
+	}
+	c, ok := r.Over[other]
+	if !ok {
+		return nil
+	}
+	return c.cell(c.String())
+}
+
+// cell is a text about a change, strong if its interval leaves out 0.
+func (c Balance) cell(text string) any {
+	if c.Clear() != 0 {
+		return table.Strong(text)
+	}
+	return text
 }
 
 // caption says what the figures are.
@@ -91,123 +126,73 @@ func (t *Table) caption() string {
 		t.Pictures, n, t.Full[benchmarks.AllTasks], t.FullInterval[benchmarks.AllTasks])
 }
 
-// WriteTable prints the comparison for people.
-func (t *Table) WriteTable(w io.Writer) error {
-	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, n := range t.budgets() {
-		fmt.Fprintf(b, "%d tokens\t\n%s\t\n", n, strings.Join(headings, "\t"))
-		for _, line := range t.lines(n, Balance.String) {
-			fmt.Fprintf(b, "%s\t\n", strings.Join(line, "\t"))
-		}
-	}
-	if err := b.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w, t.caption())
-	return t.writeRefused(w, "not measured: %s: %s\n")
-}
-
-// bold words a change in Markdown, in bold where its interval leaves out 0.
-func bold(c Balance) string {
-	if c.Clear() != 0 {
-		return fmt.Sprintf("**%+.1f** (%s)", c.Points, c.Interval.Signed())
-	}
-	return c.String()
-}
-
-// WriteMarkdown prints the comparison as Markdown: what covered anchors change in one table of
-// all budgets, where there are several, then a table a budget. Changes whose interval leaves
-// out 0 are bold.
-func (t *Table) WriteMarkdown(w io.Writer) error {
-	fmt.Fprintf(w, "%s\n", t.caption())
-	t.writeCovered(w)
-	for _, n := range t.budgets() {
-		writeGrid(w, fmt.Sprintf("%d tokens", n), headings, t.lines(n, bold))
-	}
-	t.writeDistances(w)
-	schedules := ""
-	for _, r := range t.Rows {
-		if len(r.Stages) > 0 && !r.Restore {
-			schedules += fmt.Sprintf("- `%s`, %d: `%s`\n", r.Base, r.NVis, scheduleOf(r.Stages))
-		}
-	}
-	if schedules != "" {
-		fmt.Fprintf(w,
-			"\nSchedules inside the decoder (layer:rows) that the budgets come to:\n\n%s",
-			schedules)
-	}
-	if len(t.Refused) == 0 {
-		return nil
-	}
-	fmt.Fprintf(w, "\nNot measured:\n\n")
-	return t.writeRefused(w, "- %s: %s\n")
-}
-
-// writeGrid prints a table as Markdown, without the rows that have only a name.
-func writeGrid(w io.Writer, title string, head []string, rows [][]string) {
-	rows = slices.DeleteFunc(rows, func(r []string) bool { return strings.Join(r[1:], "") == "" })
-	if len(rows) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n### %s\n\n| %s |\n|---|%s\n", title, strings.Join(head, " | "),
-		strings.Repeat("--:|", len(head)-1))
-	for _, r := range rows {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(r, " | "))
-	}
-}
-
-// writeCovered prints as Markdown what RESTORE and its covered form keep at every budget.
-func (t *Table) writeCovered(w io.Writer) {
-	budgets, head := t.budgets(), []string{"method"}
-	if len(budgets) < 2 {
-		return
+// covered is what RESTORE and its covered form keep at every budget.
+func (t *Table) covered(budgets []int) *table.Table {
+	s := &table.Table{
+		Title: "RESTORE → covered, and the gain, by budget", Columns: []table.Column{{Name: "method"}},
 	}
 	for _, n := range budgets {
-		head = append(head, strconv.Itoa(n))
+		s.Columns = append(s.Columns, table.Column{Name: strconv.Itoa(n)})
 	}
-	var rows [][]string
 	for _, base := range t.bases() {
-		row := []string{base}
+		row := table.Row{base}
 		for _, n := range budgets {
 			with := t.Find(Setting{Base: base, Restore: true, NVis: n})
 			covered := t.Find(Setting{base, true, n, true})
-			cell := ""
-			if with != nil && covered != nil {
-				cell = fmt.Sprintf("%.1f → %.1f, %s", with.Keeps, covered.Keeps,
-					bold(covered.Over["restore"]))
+			if with == nil || covered == nil {
+				row = append(row, nil)
+				continue
 			}
-			row = append(row, cell)
+			gain := covered.Over["restore"]
+			row = append(row, gain.cell(fmt.Sprintf("%.1f → %.1f, %s", with.Keeps, covered.Keeps,
+				gain)))
 		}
-		rows = append(rows, row)
+		s.Rows = append(s.Rows, row)
 	}
-	writeGrid(w, "RESTORE → covered, and the gain, by budget", head, rows)
+	return s
 }
 
-// writeDistances prints the weighted Hausdorff distances as Markdown, where they were measured.
-func (t *Table) writeDistances(w io.Writer) {
-	budgets, head := t.budgets(), []string{"method"}
-	for _, n := range budgets {
-		head = append(head, fmt.Sprintf("%d alone", n), fmt.Sprintf("%d + RESTORE", n))
+// distances are the weighted Hausdorff distances, where they were measured.
+func (t *Table) distances(budgets []int) *table.Table {
+	s := &table.Table{
+		Title: "Weighted Hausdorff distance", Columns: []table.Column{{Name: "method"}},
 	}
-	var rows [][]string
+	for _, n := range budgets {
+		s.Columns = append(s.Columns, table.Column{Name: fmt.Sprintf("%d alone", n), Decimals: 4},
+			table.Column{Name: fmt.Sprintf("%d + RESTORE", n), Decimals: 4})
+	}
 	for _, base := range t.bases() {
-		row := []string{base}
+		row := table.Row{base}
 		for _, n := range budgets {
 			for _, on := range []bool{false, true} {
-				cell := ""
+				var far any
 				if r := t.Find(Setting{Base: base, Restore: on, NVis: n}); r != nil &&
 					r.Distance != nil {
-					cell = fmt.Sprintf("%.4f", *r.Distance)
+					far = *r.Distance
 				}
-				row = append(row, cell)
+				row = append(row, far)
 			}
 		}
-		rows = append(rows, row)
+		s.Rows = append(s.Rows, row)
 	}
-	writeGrid(w, "Weighted Hausdorff distance", head, rows)
+	return s
 }
 
-// scheduleOf words stages as --schedule takes them.
+// schedules are the stages inside the decoder that budgets come to.
+func (t *Table) schedules() *table.Table {
+	s := &table.Table{
+		Title:   "Schedules inside the decoder that the budgets come to",
+		Columns: []table.Column{{Name: "method"}, {Name: "tokens"}, {Name: "layer:rows"}},
+	}
+	for _, r := range t.Rows {
+		if len(r.Stages) > 0 && !r.Restore {
+			s.Rows = append(s.Rows, table.Row{r.Base, r.NVis, scheduleOf(r.Stages)})
+		}
+	}
+	return s
+}
+
+// scheduleOf words stages as the parameter schedule takes them.
 func scheduleOf(stages []reduce.Stage) string {
 	var s []string
 	for _, st := range stages {
@@ -216,8 +201,8 @@ func scheduleOf(stages []reduce.Stage) string {
 	return strings.Join(s, ",")
 }
 
-// writeRefused prints each reason once, with the settings that share it.
-func (t *Table) writeRefused(w io.Writer, format string) error {
+// NotMeasured has each reason once, with the settings that share it.
+func (t *Table) NotMeasured() (lines []string) {
 	var reasons []string
 	who := map[string][]string{}
 	for _, r := range t.Refused {
@@ -227,54 +212,10 @@ func (t *Table) writeRefused(w io.Writer, format string) error {
 		who[r.Reason] = append(who[r.Reason], r.Setting.String())
 	}
 	for _, reason := range reasons {
-		if _, err := fmt.Fprintf(w, format, strings.Join(who[reason], "; "), reason); err != nil {
-			return err
-		}
+		lines = append(lines,
+			fmt.Sprintf("not measured: %s: %s", strings.Join(who[reason], "; "), reason))
 	}
-	return nil
-}
-
-// WriteCSV prints one line a setting. Empty fields were not measured.
-func (t *Table) WriteCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	tasks := slices.Sorted(maps.Keys(t.Questions))
-	others := append(append([]string{"unreduced", "plain"}, controls...), "restore")
-	head := []string{"base", "restore", "n_vis", "keeps", "keeps_low", "keeps_high",
-		benchmarks.AllTasks}
-	head = append(head, tasks...)
-	for _, o := range others {
-		head = append(head, "over_"+o, "over_"+o+"_low", "over_"+o+"_high")
-	}
-	if err := c.Write(append(head, "covered", "distance")); err != nil {
-		return err
-	}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
-	for _, r := range t.Rows {
-		line := []string{
-			r.Base, strconv.FormatBool(r.Restore), strconv.Itoa(r.NVis), number(r.Keeps),
-			number(r.Interval[0]), number(r.Interval[1]), number(r.Accuracy[benchmarks.AllTasks]),
-		}
-		for _, task := range tasks {
-			line = append(line, number(r.Accuracy[task]))
-		}
-		for _, o := range others {
-			ch, ok := r.Over[o]
-			if !ok {
-				line = append(line, "", "", "")
-				continue
-			}
-			line = append(line, number(ch.Points), number(ch.Interval[0]), number(ch.Interval[1]))
-		}
-		far := ""
-		if r.Distance != nil {
-			far = strconv.FormatFloat(*r.Distance, 'f', 4, 64)
-		}
-		if err := c.Write(append(line, strconv.FormatBool(r.Covered), far)); err != nil {
-			return err
-		}
-	}
-	c.Flush()
-	return c.Error()
+	return lines
 }
 
 // String gives the points with their interval as "+3.2 (+1.0…+5.4)".

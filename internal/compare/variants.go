@@ -2,14 +2,13 @@ package compare
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/stats"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // VariantRow is what one variant measured. Figures are percent or points, rounded to a tenth.
@@ -69,36 +68,31 @@ func rowsOf(records []*eval.Record) (mean float64) {
 	return stats.Tenth(mean)
 }
 
-// WriteTable prints a line a variant.
-func (t *VariantTable) WriteTable(w io.Writer) error {
+// Tables are one table with a line a variant.
+func (t *VariantTable) Tables() []*table.Table {
 	tasks := slices.Sorted(maps.Keys(t.Questions))
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(tw, "variant\trows\tkeeps\t95 %\tover the first\t95 %")
-	for _, task := range tasks {
-		fmt.Fprint(tw, "\t"+task)
+	out := &table.Table{
+		Title: fmt.Sprintf("Accuracy by task and what is kept of it, in percent; %d pictures",
+			t.Pictures),
+		Columns: []table.Column{
+			{Name: "variant"}, {Name: "rows", Decimals: 1}, {Name: "keeps", Decimals: 1},
+			{Name: "95 %"}, {Name: "over the first", Decimals: 1, Signed: true}, {Name: "95 %"},
+		},
+		Rows: []table.Row{{"unreduced", nil, 100., nil, nil, nil}},
 	}
-	fmt.Fprintln(tw)
-	fmt.Fprint(tw, "unreduced\t\t100.0\t\t\t")
 	for _, task := range tasks {
-		fmt.Fprintf(tw, "\t%.1f", t.Full[task])
+		out.Columns = append(out.Columns, table.Column{Name: task, Decimals: 1})
+		out.Rows[0] = append(out.Rows[0], t.Full[task])
 	}
-	fmt.Fprintln(tw)
 	for _, r := range t.Rows {
-		over, interval := "", ""
+		row := table.Row{r.Name, r.Rows, r.Keeps, r.Interval.String(), nil, nil}
 		if r.First != nil {
-			over, interval = fmt.Sprintf("%+.1f", r.First.Points), r.First.Interval.Signed()
+			copy(row[4:], r.First.cells())
 		}
-		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%s\t%s\t%s", r.Name, r.Rows, r.Keeps, r.Interval, over,
-			interval)
 		for _, task := range tasks {
-			fmt.Fprintf(tw, "\t%.1f", r.Accuracy[task])
+			row = append(row, r.Accuracy[task])
 		}
-		fmt.Fprintln(tw)
+		out.Rows = append(out.Rows, row)
 	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "accuracy by task and what is kept of it, in percent; %d pictures\n",
-		t.Pictures)
-	return err
+	return []*table.Table{out}
 }

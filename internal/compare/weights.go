@@ -1,13 +1,13 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
-	"io"
-	"text/tabwriter"
 
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/stats"
+	"github.com/restore-vlm/restore/internal/table"
 )
 
 // Weights names the types in which weights are kept, as engine.Options does.
@@ -58,28 +58,28 @@ func (t *WeightsTable) Add(w Weights, records []*eval.Record, resident, seed int
 	})
 }
 
-// WriteTable prints the comparison for people.
-func (t *WeightsTable) WriteTable(w io.Writer) error {
-	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(b, "decoder\tencoder\tweights MB\tright\t95 %\tchange\t95 %\tlost\tgained\t")
-	name := func(s string) string {
-		if s == "" {
-			return "as stored"
+// Tables are one table with a line a plan.
+func (t *WeightsTable) Tables() []*table.Table {
+	out := &table.Table{
+		Title: fmt.Sprintf("Accuracy by types of weights: %d questions about %d pictures",
+			t.Questions, t.Pictures),
+		Columns: []table.Column{
+			{Name: "decoder"}, {Name: "encoder"}, {Name: "weights MB", Decimals: 1},
+			{Name: "right", Decimals: 1}, {Name: "95 %"},
+			{Name: "change", Decimals: 1, Signed: true}, {Name: "95 %"}, {Name: "lost"},
+			{Name: "gained"},
+		},
+		Notes: []string{"Changes are paired with the weights as stored, their intervals a " +
+			"bootstrap over pictures."},
+	}
+	for i, r := range append([]WeightsRow{t.Stored}, t.Rows...) {
+		change := r.Change.cells()
+		if i == 0 {
+			change = make(table.Row, len(change))
 		}
-		return s
+		out.Rows = append(out.Rows, append(table.Row{cmp.Or(r.Quant, "as stored"),
+			cmp.Or(r.EncoderQuant, "as stored"), float64(r.Resident) / 1e6, r.Accuracy,
+			r.Interval.String()}, change...))
 	}
-	fmt.Fprintf(b, "as stored\tas stored\t%.1f\t%.1f\t%s\t\t\t\t\t\n",
-		float64(t.Stored.Resident)/1e6, t.Stored.Accuracy, t.Stored.Interval)
-	for _, r := range t.Rows {
-		fmt.Fprintf(b, "%s\t%s\t%.1f\t%.1f\t%s\t%+.1f\t%+.1f…%+.1f\t%d\t%d\t\n", name(r.Quant),
-			name(r.EncoderQuant), float64(r.Resident)/1e6,
-			r.Accuracy, r.Interval, r.Change.Points, r.Change.Interval[0], r.Change.Interval[1],
-			r.Change.Lost, r.Change.Gained)
-	}
-	if err := b.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "%d questions about %d pictures; changes are paired with the "+
-		"weights as stored, their intervals a bootstrap over pictures\n", t.Questions, t.Pictures)
-	return err
+	return []*table.Table{out}
 }

@@ -29,9 +29,12 @@ type Column struct {
 	Signed   bool   `json:"-"` // positive numbers get a plus
 }
 
-// Row is a row of cells: each a string, an int, a float64, or nil for empty. A row with a single
-// string is a heading for the rows below it.
+// Row is a row of cells: each a string, a Strong one, an int, a float64, or nil for empty. A row
+// with a single string is a heading for the rows below it.
 type Row []any
+
+// Strong is a text that is bold where a format has that.
+type Strong string
 
 // Formats are the output formats of a table.
 var Formats = []string{"text", "markdown", "csv", "latex", "json"}
@@ -77,6 +80,8 @@ func (c *Column) text(v any) string {
 		return ""
 	case string:
 		return v
+	case Strong:
+		return string(v)
 	case int:
 		return strconv.Itoa(v)
 	case float64:
@@ -189,7 +194,11 @@ func (t *Table) writeMarkdown(w io.Writer) error {
 			case i < len(r) && r.heading():
 				fmt.Fprintf(&b, " *%s* |", escape.Replace(r[0].(string)))
 			case i < len(r):
-				fmt.Fprintf(&b, " %s |", escape.Replace(t.Columns[i].text(r[i])))
+				text := escape.Replace(t.Columns[i].text(r[i]))
+				if _, strong := r[i].(Strong); strong {
+					text = "**" + text + "**"
+				}
+				fmt.Fprintf(&b, " %s |", text)
 			default:
 				b.WriteString(" |")
 			}
@@ -275,6 +284,9 @@ func (t *Table) writeLaTeX(w io.Writer) error {
 		for i := range t.Columns {
 			if i < len(r) {
 				cells[i] = latexCell(t.Columns[i].text(r[i]))
+				if _, strong := r[i].(Strong); strong {
+					cells[i] = `\textbf{` + cells[i] + "}"
+				}
 			}
 		}
 		b.WriteString(strings.Join(cells, " & ") + " \\\\\n")
