@@ -37,6 +37,23 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// Ensure that cases of letters are Python's, with the final sigma (values of Jinja2 3.1).
+func TestCases(t *testing.T) {
+	for expression, want := range map[string]string{
+		"'ΑΣ'.capitalize()": "Ας", "'ΑΣ'|capitalize": "Ας", "'ΑΒΣ ΟΔΟΣ'|title": "Αβς Οδος",
+		"'a-ΒΣ(ΓΣ'|title": "A-Βσ(Γσ", "'ŉA ßB'|title": "ʼNa SSb", "'ΑΒΣ'.title()": "Αβς",
+		"'ΑΣ'.swapcase()": "ας", "'ǅa İ'.swapcase()": "ǅA i̇",
+	} {
+		tmpl, err := Parse("{{ " + expression + " }}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(nil, nil); err != nil || got.String() != want {
+			t.Errorf("%s: got %q, %v, want %q", expression, got, err, want)
+		}
+	}
+}
+
 // Ensure that comparing long texts counts as work.
 func TestComparisonsCount(t *testing.T) {
 	for _, compare := range []string{"a == b", "a != b", "a < b", "a in [b]"} {

@@ -17,11 +17,16 @@ import (
 
 func upper(s string) string { return cases.Upper(language.Und).String(s) }
 
-// capitalize converts the first rune to title case and the rest to lower case.
+// capitalize is str.capitalize: the first rune in title case, all others lowered.
 func capitalize(s Text) Text {
-	_, w := utf8.DecodeRuneInString(s.s)
-	rest := s.Slice(w, len(s.s))
-	return Concat(s.Slice(0, w).mapRuns(pytext.Capitalize), rest.mapRuns(pytext.Lower))
+	first := true
+	return s.mapRuns(func(run string) string {
+		if first {
+			first = false
+			return pytext.Capitalize(run)
+		}
+		return pytext.Lower(run)
+	})
 }
 
 // titleWords is str.title: the first letter of every run of letters becomes upper case. The rest is
@@ -46,40 +51,53 @@ func titleWords(s string) string {
 	return b.String()
 }
 
+// swapCase is str.swapcase: what is neither upper nor lower case stays.
 func swapCase(s string) string {
 	var b strings.Builder
+	lower := pytext.Lower(s) // as a whole, for the final sigma
 	for _, r := range s {
-		if unicode.IsUpper(r) {
-			b.WriteString(pytext.Lower(string(r)))
-		} else {
+		n := len(pytext.Lower(string(r)))
+		switch {
+		case pytext.IsUpper(r):
+			b.WriteString(lower[:n])
+		case unicode.In(r, unicode.Lower, unicode.Other_Lowercase):
 			b.WriteString(upper(string(r)))
+		default:
+			b.WriteRune(r)
 		}
+		lower = lower[n:]
 	}
 	return b.String()
 }
 
-// titleFilter is the filter title: words begin after spaces, hyphens and opening brackets.
+// titleFilter is the filter title: words begin after spaces, hyphens and opening brackets, and all
+// but their first letter is lowered by itself.
 func titleFilter(s Text) Text {
-	var b builder
 	begin := true
-	for _, seg := range s.Segments() {
-		var t strings.Builder
-		for _, r := range seg.Text {
+	return s.mapRuns(func(run string) string {
+		var b strings.Builder
+		for run != "" {
+			n := strings.IndexFunc(run, func(r rune) bool {
+				return strings.ContainsRune("-([{<", r) || pytext.IsSpace(r)
+			})
+			if n < 0 {
+				n = len(run)
+			}
+			_, w := utf8.DecodeRuneInString(run)
 			switch {
-			case strings.ContainsRune("-([{<", r) || pytext.IsSpace(r):
-				t.WriteRune(r)
-				begin = true
+			case n == 0:
+				b.WriteString(run[:w])
+				begin, run = true, run[w:]
 				continue
 			case begin:
-				t.WriteString(upper(string(r)))
-			default:
-				t.WriteString(pytext.Lower(string(r)))
+				b.WriteString(upper(run[:w]))
+				begin, run, n = false, run[w:], n-w
 			}
-			begin = false
+			b.WriteString(pytext.Lower(run[:n]))
+			run = run[n:]
 		}
-		b.write(t.String(), seg.User)
-	}
-	return b.str()
+		return b.String()
+	})
 }
 
 func all(s string, f func(rune) bool) bool {
