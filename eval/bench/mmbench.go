@@ -82,7 +82,7 @@ func openMMBench(s *source, lang string) (*eval.Benchmark, error) {
 	}
 	b.Close = closer
 	b.Questions = number(rows, func(r *dataset.Row, q *eval.Question) {
-		row := s.mmbRow(r, lang)
+		row := s.mmbRow(r)
 		q.Key, q.Doc, q.Category = row.index, row, row.category
 		q.Text = row.promptLMMS(lang, s.Split)
 		if s.paper() {
@@ -159,7 +159,7 @@ func (s *source) mmbRows(
 }
 
 // mmbRow reads the cells of a row.
-func (s *source) mmbRow(r *dataset.Row, lang string) *mmbRow {
+func (s *source) mmbRow(r *dataset.Row) *mmbRow {
 	row := &mmbRow{index: r.Int("index"), question: r.Text("question"), cells: map[string]any{}}
 	for _, c := range []string{
 		"question", "hint", "answer", "source", "split", "category", "A", "B", "C", "D", "E",

@@ -237,7 +237,7 @@ func TestFlowCutGoldens(t *testing.T) {
 		a, b, v, w := f32(t, ref[key+"attention"]), f32(t, ref[key+"semantic"]),
 			f32(t, ref[key+"value"]), f32(t, want)
 		for i := range items {
-			f := &flow{attention: float64s(a[i*n : (i+1)*n]), semantic: float64s(b[i*n : (i+1)*n])}
+			f := &flow{attention: widen(a[i*n : (i+1)*n]), semantic: widen(b[i*n : (i+1)*n])}
 			f.weigh(v[i*n*dim:(i+1)*n*dim], dim)
 			top := 0.0
 			for _, x := range w[i*n : (i+1)*n] {
@@ -251,7 +251,7 @@ func TestFlowCutGoldens(t *testing.T) {
 		}
 	}
 	for _, c := range f.Prune {
-		a := float64s(f32(t, ref[fmt.Sprint("flowcut/ratio/attention.", c[0])]))
+		a := widen(f32(t, ref[fmt.Sprint("flowcut/ratio/attention.", c[0])]))
 		if got := flowCutCount(a, c[1], c[2]); got != c[3] {
 			t.Errorf("attention %d, target %d, %d blocks to go: got %d, want %d", c[0], c[1], c[2],
 				got, c[3])

@@ -228,8 +228,8 @@ func (e *Encoding) flowCut(
 		e.ints(at+"anchors", r.Anchors)
 		e.ints(at+"assign", r.Assign)
 		if r.Merit != nil && e.Trace != nil {
-			e.floats(at+"represent", float64s(r.Density))
-			e.floats(at+"anchor_score", float64s(r.Merit))
+			e.floats(at+"represent", widen(r.Density))
+			e.floats(at+"anchor_score", widen(r.Merit))
 		}
 	}
 	order := s.byFirst(groups)
@@ -359,13 +359,4 @@ func softmax64(v []float64) {
 	for i := range v {
 		v[i] /= sum
 	}
-}
-
-// float64s widens scores for a trace.
-func float64s(v []float32) []float64 {
-	out := make([]float64, len(v))
-	for i, x := range v {
-		out[i] = float64(x)
-	}
-	return out
 }

@@ -37,8 +37,6 @@ type Options struct {
 	FirstLayerSize                      string
 	DecodeDistance                      *bool
 
-	// The decoder merges the rows once more; NVis and KeepRatio are then means over layers.
-
 	Newlines string // for pictures whose rows end in newline tokens
 	Seed     *int64 // for random methods
 
