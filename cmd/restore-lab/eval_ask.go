@@ -21,8 +21,7 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection
 	if err := o.reduction.CheckSeed(); err != nil {
 		return err
 	}
-	both, err := o.anchorsOpen()
-	if err != nil {
+	if _, err := o.reduction.Reduction(); err != nil {
 		return err
 	}
 	b, err := o.open(a, false)
@@ -49,38 +48,21 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection
 		}
 		dir = filepath.Join(recordsFolder, name)
 	}
-	run := eval.RunOptions{Records: dir, Selection: s, Parallel: o.parallel}
-	r, all, err := o.runTo(ctx, a, b, m, run)
-	if err != nil {
-		return err
-	}
-	report := &benchmarkReport{Result: r, Records: dir}
-	if both && len(r.Metrics) > 0 {
-		report.Other, err = o.askOther(ctx, a, b, m.(*eval.Service), run)
-		if err != nil {
-			return err
-		}
-	}
-	return o.report(a, report, b, all, upload)
-}
-
-// runTo runs a benchmark, shows its progress, and names the folder of its answers.
-func (o *benchmarkOptions) runTo(ctx context.Context, a *cli.App, b *eval.Benchmark,
-	m eval.Answerer,
-	run eval.RunOptions) (*eval.Result, []*eval.Scored, error) {
 	show, end := runProgress(a, o.name)
 	defer end()
-	run.Progress = show
-	r, all, err := eval.Run(ctx, b, m, run)
+	r, all, err := eval.Run(ctx, b, m, eval.RunOptions{
+		Records: dir, Selection: s, Parallel: o.parallel, Progress: show,
+	})
 	end()
-	if err != nil && ctx.Err() != nil {
-		return nil, nil, cli.CutShort(
-			"eval: interrupted; the same command continues with the answers in %s", run.Records)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return cli.CutShort(
+			"eval: interrupted; the same command continues with the answers in %s", dir)
+	case err != nil:
+		return err
 	}
-	if err == nil {
-		a.Note("answers are in %s", run.Records)
-	}
-	return r, all, err
+	a.Note("answers are in %s", dir)
+	return o.report(a, &benchmarkReport{Result: r, Records: dir}, b, all, upload)
 }
 
 // answerer opens the model, server or workers to ask.
@@ -124,9 +106,6 @@ func (o *benchmarkOptions) remote(a *cli.App, system string) (eval.Answerer, err
 	if o.model.Path == "" {
 		return nil, cli.Flagf("model",
 			"missing, want the name that the server of --openai has for it")
-	}
-	if _, err := o.reduction.Reduction(); err != nil {
-		return nil, err
 	}
 	s := &eval.Server{URL: o.server, Model: o.model.Path, System: system,
 		Key: a.Getenv("OPENAI_API_KEY")}

@@ -39,7 +39,6 @@ type benchmarkOptions struct {
 	server    string
 	nats      cli.NatsFlags
 	mixed     bool
-	both      bool
 	records   string
 	parallel  int
 	lmmsOut   string
@@ -137,8 +136,6 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 		"`URL` of an OpenAI-compatible server to ask; its key is OPENAI_API_KEY")
 	o.nats.Add(fs, "ask the workers at this address", false)
 	fs.BoolVar(&o.mixed, "mixed", false, "accept workers whose answers may differ in the last bits")
-	fs.BoolVar(&o.both, "both", true, bothHelp)
-	cli.ShowDefault(fs, "both", "true for RESTORE with --anchors and --join auto")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) }
 	return cmd
 }
@@ -296,8 +293,6 @@ type benchmarkReport struct {
 	Judge      string `json:"judge,omitempty"` // the judge of answers that no rule could read
 	Submission string `json:"submission,omitempty"`
 	Records    string `json:"records,omitempty"` // folder of the answers
-
-	Other *otherAnchors `json:"other_anchors,omitempty"` // with --both
 }
 
 // report writes the submission file and prints a result.
@@ -352,18 +347,10 @@ func (o *benchmarkOptions) report(
 		fmt.Fprintf(out, ", %d answers could not be read", r.Failed)
 	}
 	fmt.Fprintln(out)
-	writeMetrics(out, r.Metrics)
-	if report.Other != nil {
-		report.Other.write(out)
-	}
-	return nil
-}
-
-// writeMetrics prints metrics, except those that are only for JSON.
-func writeMetrics(w io.Writer, all eval.Metrics) {
-	for _, m := range all {
-		if !strings.HasSuffix(m.Name, "_stderr_clt") {
-			fmt.Fprintf(w, "  %-22s %.4g\n", m.Name, m.Value)
+	for _, m := range r.Metrics {
+		if !strings.HasSuffix(m.Name, "_stderr_clt") { // only for JSON
+			fmt.Fprintf(out, "  %-22s %.4g\n", m.Name, m.Value)
 		}
 	}
+	return nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
-	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // benchData is a folder of small data sets in the layouts of the hub and of LLaVA.
@@ -229,63 +228,6 @@ func TestEvalBenchmarkFlags(t *testing.T) {
 		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
 			t.Errorf("%v: %+v, want %q", args, r, want)
 		}
-	}
-}
-
-// Ensure that with auto both rules are asked, and that --both=false, or a given rule, asks once.
-func TestEvalBoth(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "r")
-	run := func(more ...string) clitest.Result {
-		t.Helper()
-		args := []string{"eval", "pope", "--data", benchData + "hub", "--limit", "6",
-			"--base", "grid", "--records", dir, "--json"}
-		r := commandLine(append(args, more...)...)
-		if r.Code != cli.ExitOK {
-			t.Fatalf("%v: %+v", more, r)
-		}
-		return r
-	}
-	for budget, want := range map[string]otherAnchors{
-		"32": {Chosen: "covered", Anchors: "released"},
-		"64": {Chosen: "released", Anchors: "covered"},
-	} {
-		dir = filepath.Join(t.TempDir(), "r")
-		var got struct {
-			Other otherAnchors `json:"other_anchors"`
-		}
-		r := run("--n-vis", budget)
-		if err := json.Unmarshal([]byte(r.Out), &got); err != nil {
-			t.Fatal(err)
-		}
-		x := &got.Other
-		if x.Chosen != want.Chosen || x.Anchors != want.Anchors || x.Change.Questions != 6 ||
-			x.Records != dir+"-"+want.Anchors {
-			t.Errorf("n-vis %s: %+v, want %+v", budget, x, want)
-		}
-		records, err := eval.ReadRecords(x.Records)
-		if err != nil {
-			t.Fatal(err)
-		}
-		how, _ := records.Settings["reduction"].(map[string]any)
-		if len(records.List) != 6 || how["anchors"] != want.Anchors {
-			t.Errorf("n-vis %s: %d records by %v", budget, len(records.List), how["anchors"])
-		}
-	}
-	for _, once := range [][]string{
-		{"--n-vis", "32", "--both=false"}, {"--n-vis", "32", "--anchors", "covered"},
-		{"--n-vis", "192", "--base", "fastv"}, {"--n-vis", "64", "--gamma", "1"}, // only released
-		{"--n-vis", "64", "--base", "tome"},
-		{"--n-vis", "32", "--restore=false"},
-	} {
-		dir = filepath.Join(t.TempDir(), "r")
-		if r := run(once...); strings.Contains(r.Out, "other_anchors") {
-			t.Errorf("%v: %s", once, r.Out)
-		}
-	}
-	r := commandLine("eval", "pope", "--data", benchData+"hub", "--base", "grid", "--n-vis", "32",
-		"--anchors", "covered", "--both")
-	if r.Code != cli.ExitUsage || !strings.Contains(r.Err, "--both: has no use here") {
-		t.Errorf("%+v", r)
 	}
 }
 

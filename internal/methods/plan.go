@@ -516,10 +516,6 @@ func (p *Plan) choose(o *Options) {
 	}
 }
 
-// FewTokens reports whether "auto" takes covered anchors for a budget of that many of all visual
-// tokens.
-func FewTokens(budget, all int) bool { return budget > 0 && 9*budget < all }
-
 // anchorRules sets how anchors are chosen and which rows tokens may join. Without anchors tokens
 // may only join kept tokens.
 //
@@ -529,7 +525,7 @@ func (p *Plan) anchorRules(o *Options) {
 	d := defaults[o.Compat]
 	p.Anchors, p.AnchorPool = or(o.Anchors, d.anchors), or(o.AnchorPool, d.anchorPool)
 	if p.Anchors == "auto" {
-		few := FewTokens(p.NVis, p.N) && p.method.inside == nil && !p.facts.any
+		few := p.NVis > 0 && 9*p.NVis < p.N && p.method.inside == nil && !p.facts.any
 		if p.Anchors = "released"; few && o.AnchorPool == "" {
 			p.Anchors = "covered"
 		}
