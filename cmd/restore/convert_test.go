@@ -62,7 +62,7 @@ func TestConvert(t *testing.T) {
 // Ensure that the decoder's GGUF file alone, converted to a folder, reads text like the file, also
 // with the config.json that transformers 5 writes.
 func TestConvertTextOnly(t *testing.T) {
-	for _, name := range []string{"qwen2vl-tiny", "llama-linear-tiny"} {
+	for _, name := range []string{"qwen2vl-tiny", "llama-linear-tiny", "gemma3-six-tiny"} {
 		dir := t.TempDir()
 		z, err := zip.OpenReader("../../internal/engine/testdata/gguf/" + name + ".zip")
 		if err != nil {

@@ -70,14 +70,21 @@ type GGUF struct {
 	// Permuted tells that queries and keys are for the rotation of adjacent rows.
 	Permuted bool
 	Theta    float64 // base of the rotation if the file has none
-	// Names are pairs of a tensor's name and the canonical one, in addition to the pairs of every
-	// decoder: whole, or without ".weight" and ".bias". N is a block's number.
+	// Offset tells that the file adds 1 to the weights of the decoder's and the projector's norms.
+	Offset bool
+	// Names are pairs of a tensor's name and the canonical one, which come before the pairs of
+	// every decoder: whole, or without ".weight" and ".bias". N is a block's number.
 	Names [][2]string
 	// More returns pairs that depend on the projector's file; nil: none.
 	More func(projector Metadata) [][2]string
 	// Unread are tensors of the projector's file that no model reads: placeholders of older
 	// converters.
-	Unread         []string
+	Unread []string
+	// Special are tokens that are special whatever the file says: converters give some of them the
+	// type of normal text, in which they would not be found.
+	Special []string
+	// Ends are tokens that end an answer, besides the file's.
+	Ends           []string
 	Picture, Video string // their texts in a prompt
 	// Convert completes Config, Processor and Video.
 	Convert func(m *Converted) error
@@ -89,6 +96,7 @@ type Metadata interface {
 	Flag(key string, def bool) bool
 	Flags(key string) []bool // of an array
 	Number(key string, def int) int
+	Float(key string, def float64) float64
 	Required(key string) (int, error) // at least 1
 	Numbers(key string) []int         // of an array, or a number alone
 	Shape(tensor string) []int        // nil if there is no such tensor

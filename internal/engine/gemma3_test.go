@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -253,4 +256,121 @@ func TestGemma3Conversation(t *testing.T) {
 		{Base: "fastv", KeepRatio: 0.5},
 		{Base: "holov", NVis: 5, Restore: true},
 	})
+}
+
+// Ensure that the files of llama.cpp's converters, the present one and the first one of encoders,
+// give the same stages, prompts, answers and tokens, and the decoder's file alone text's.
+func TestGemma3GGUF(t *testing.T) {
+	const name = "gemma3-six-tiny"
+	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+	model := filepath.Join(dir, name+".gguf")
+	check := func(f formats.Files) {
+		t.Helper()
+		e, err := engine.Open(f, engine.Options{Threads: 2, Quant: "f32"})
+		must(t, err)
+		defer e.Close()
+		for _, prompt := range []string{"wide", "two", "turns", "text"} {
+			if prompt != "text" && e.Info().Encoder == nil {
+				continue
+			}
+			said, p := gemma3Dialogue(t, name, prompt)
+			ref := reference(t, name, prompt)
+			checkPrompt(t, e, ref)
+			p.checkAnswer(t, e, prompt, said)
+			read, err := e.NewPrompt(context.Background(), engine.Request{Messages: said})
+			must(t, err)
+			if want, err := ref["input_ids"].Int64s(); err != nil ||
+				!slices.Equal(read.IDs(), want) {
+				t.Errorf("%s: got the prompt %v, want %v, %v", prompt, read.IDs(), want, err)
+			}
+		}
+	}
+	projector := "mmproj-" + name + ".gguf"
+	check(formats.Files{Model: model})
+	check(formats.Files{Model: model, Projector: filepath.Join(dir, "old", projector)})
+	must(t, os.Remove(filepath.Join(dir, projector)))
+	check(formats.Files{Model: model})
+}
+
+// Ensure that the scores of 27B, which its file tells by the number of layers alone, have their own
+// scale.
+func TestGemma3GGUFScale(t *testing.T) {
+	const name = "gemma3-27b-tiny"
+	dir := filepath.Join("testdata", "gguf")
+	ref := golden.Read(t, filepath.Join(dir, name+".ref"))
+	model := filepath.Join(unzip(t, filepath.Join(dir, name+".zip")), name+".gguf")
+	checkTrace(t, formats.Files{Model: model}, ref, "logits")
+}
+
+// Ensure that files whose vocabulary has no token for pictures, as older converters cut it off, and
+// files that call a turn's token normal text, as others do, give the same prompts and answers, that
+// a turn's end ends an answer, and that what cannot be honoured is refused by name.
+func TestGemma3GGUFVariants(t *testing.T) {
+	const name, startOfTurn = "gemma3-six-tiny", 5
+	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+	model, projector := filepath.Join(dir, name+".gguf"), filepath.Join(dir, "mmproj-"+name+".gguf")
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		must(t, err)
+		return string(b)
+	}
+	text, tower := read(model), read(projector)
+	types := strings.Index(text, "tokenizer.ggml.token_type") + len("tokenizer.ggml.token_type") +
+		4 + 4 + 8 + 4*startOfTurn
+	open := func(text, tower string) (*engine.Engine, error) {
+		dir := t.TempDir()
+		f := formats.Files{Model: filepath.Join(dir, name+".gguf")}
+		must(t, os.WriteFile(f.Model, []byte(text), 0o644))
+		must(t, os.WriteFile(filepath.Join(dir, "mmproj.gguf"), []byte(tower), 0o644))
+		return engine.Open(f, engine.Options{Threads: 2, Quant: "f32"})
+	}
+	said, p := gemma3Dialogue(t, name, "two")
+	want, err := reference(t, name, "two")["input_ids"].Int64s()
+	must(t, err)
+	for what, changed := range map[string]string{
+		"no picture's token": strings.Replace(text, "<image_soft_token>", "<image_hard_token>", 1),
+		"a normal token":     text[:types] + "\x01" + text[types+1:],
+	} {
+		e, err := open(changed, tower)
+		must(t, err)
+		defer e.Close()
+		got, err := e.NewPrompt(context.Background(), engine.Request{Messages: said})
+		must(t, err)
+		ids := got.IDs()
+		for i, id := range ids {
+			if id == checkpoint.NoToken {
+				ids[i] = want[i]
+			}
+		}
+		if !slices.Equal(ids, want) {
+			t.Errorf("%s: got the prompt %v, want %v", what, ids, want)
+		}
+		p.checkAnswer(t, e, what, said)
+		if end := e.Info().End; !slices.Equal(end, []int32{1, startOfTurn + 1}) {
+			t.Errorf("%s: tokens %v end an answer", what, end)
+		}
+	}
+	number := func(key string, typ, n byte) string {
+		return key + string([]byte{typ, 0, 0, 0, n, 0, 0, 0})
+	}
+	const u32 = 4
+	pool := "clip.vision.projector.scale_factor"
+	for _, c := range []struct{ from, to, names string }{
+		{number("gemma3.block_count", u32, 7), number("gemma3.block_count", u32, 6), "layers.6."},
+		{number(pool, u32, 2), number(pool, u32, 5), "scale_factor"},
+		{number(pool, u32, 2), number(pool, u32, 0), "scale_factor"},
+		{"clip.use_gelu\a\x00\x00\x00\x01", "clip.use_gelu\a\x00\x00\x00\x00", "use_gelu"},
+		{"<end_of_image>", "<end_of_imago>", `"<end_of_image>"`},
+		{"linear", "yarned", "yarned"},
+	} {
+		from := strings.Replace(text, c.from, c.to, 1)
+		to := strings.Replace(tower, c.from, c.to, 1)
+		if from == text && to == tower {
+			t.Fatalf("%q: nothing to change", c.from)
+		}
+		if _, err := open(from, to); err == nil || !strings.Contains(err.Error(), c.names) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: got %v, want one line that names %s", c.to, err, c.names)
+		}
+	}
 }

@@ -76,7 +76,7 @@ func (f *file) epsilon(key string) (single, error) {
 	if !f.has(key) {
 		return 0, fmt.Errorf("key %q is missing", key)
 	}
-	return single(f.float(key, 0)), nil
+	return single(f.Float(key, 0)), nil
 }
 
 // decoderSizes reads a decoder's metadata. theta is the rotation's base if they have none.
@@ -114,7 +114,7 @@ func (f *file) decoderSizes(theta float64) (object, error) {
 	}
 	c["head_dim"], c["vocab_size"], c["hidden_act"] = headDim, table[0], "silu"
 	c["tie_word_embeddings"] = f.Shape("output.weight") == nil
-	c["rope_theta"] = single(f.float(arch+"rope.freq_base", theta))
+	c["rope_theta"] = single(f.Float(arch+"rope.freq_base", theta))
 	return c, f.stretch(c)
 }
 
@@ -128,7 +128,7 @@ func (f *file) stretch(c object) error {
 	arch := f.architecture() + ".rope."
 	kind, factor := f.Text(arch+"scaling.type", "linear"), 1.0
 	for _, key := range []string{"scale_linear", "scaling.factor"} {
-		if x := f.float(arch+key, 0); x < 0 {
+		if x := f.Float(arch+key, 0); x < 0 {
 			return fmt.Errorf("key %q: got %v, want a number above 0", arch+key, x)
 		} else if x > 0 && kind == "linear" { // 0 as 1
 			factor = x
@@ -138,7 +138,7 @@ func (f *file) stretch(c object) error {
 		return fmt.Errorf("rotary positions scaled by %q: %w, want linear or none", kind,
 			errs.ErrUnsupported)
 	}
-	if x := f.float(arch+"scaling.attn_factor", 1); x != 1 {
+	if x := f.Float(arch+"scaling.attn_factor", 1); x != 1 {
 		return fmt.Errorf("key %q: got %v, want 1: %w", arch+"scaling.attn_factor", x,
 			errs.ErrUnsupported)
 	}

@@ -98,7 +98,8 @@ func (f *file) Number(name string, def int) int {
 	return def
 }
 
-func (f *file) float(name string, def float64) float64 {
+// Float implements checkpoint.Metadata.
+func (f *file) Float(name string, def float64) float64 {
 	if v, ok := f.key(name, aFloat); ok {
 		return v.float(0)
 	}

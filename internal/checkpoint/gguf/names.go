@@ -68,7 +68,7 @@ func (w weights) add(name string, x *checkpoint.Weight) error {
 // decoder adds the tensors of a decoder's file. A tensor in no table keeps its name, so that the
 // code that binds the weights lists it.
 func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
-	table := slices.Concat(decoderNames, g.Names)
+	table := slices.Concat(g.Names, decoderNames)
 	for i := range f.tensors {
 		t := &f.tensors[i]
 		name, ok := rename(t.name, table)
@@ -84,6 +84,8 @@ func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 		x := t.weight()
 		var err error
 		switch {
+		case g.Offset && isNorm(t.name):
+			x = t.lessOne()
 		case !g.Permuted:
 		case strings.Contains(t.name, ".attn_q."):
 			x, err = t.unpermuted(sizes["num_attention_heads"].(int))
@@ -119,6 +121,25 @@ func (t *tensorInfo) unpermuted(heads int) (*checkpoint.Weight, error) {
 	return t.rearranged(row, stored), nil
 }
 
+// isNorm reports whether a name is that of the weights of a decoder's or a projector's norm.
+func isNorm(name string) bool { return strings.HasSuffix(name, "_norm.weight") }
+
+// lessOne returns the tensor with 1 subtracted from each value. The result is exact: the file's
+// values are rounded sums with 1.
+func (t *tensorInfo) lessOne() *checkpoint.Weight {
+	x := t.weight()
+	out := &checkpoint.Weight{Tensor: tensor.Tensor{DType: tensor.F32, Shape: x.Shape},
+		Stored: t.typ.name, Raw: [][]byte{t.data}}
+	out.Read = func(dst []float32, at int) error {
+		err := x.Floats(dst, at)
+		for i := range dst {
+			dst[i]--
+		}
+		return err
+	}
+	return out
+}
+
 // rearranged returns the tensor with rows of row values in another order: row r is the stored row
 // stored(r).
 func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Weight {
@@ -142,8 +163,8 @@ func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Wei
 }
 
 // tower adds the tensors of a projector file. If names has queries, keys and values as one tensor,
-// they become one, and so do the two moments of a patch embedding. Tensors in unread are left out.
-func (f *file) tower(w weights, names [][2]string, unread []string) error {
+// they become one, and so do the two moments of a patch embedding.
+func (f *file) tower(w weights, names [][2]string, g *checkpoint.GGUF) error {
 	byName := map[string]*tensorInfo{}
 	for i := range f.tensors {
 		byName[f.tensors[i].name] = &f.tensors[i]
@@ -159,8 +180,10 @@ func (f *file) tower(w weights, names [][2]string, unread []string) error {
 		x, name := t.weight(), rest.Replace(t.name)
 		var err error
 		switch {
-		case slices.Contains(unread, name):
+		case slices.Contains(g.Unread, name):
 			continue
+		case g.Offset && isNorm(name):
+			x = t.lessOne()
 		case stack && queries.Replace(name) != name:
 			if byName[queries.Replace(name)] != nil {
 				continue // part of the same tensor as attn_q

@@ -109,7 +109,7 @@ func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) (er
 	if m.Text, err = f.decoderSizes(g.Theta); err != nil {
 		return err
 	}
-	v, err := f.vocabulary(m.Text["vocab_size"].(int))
+	v, err := f.vocabulary(m.Text["vocab_size"].(int), g)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (p *file) convert(w weights, g *checkpoint.GGUF, m *checkpoint.Converted) (
 	if g.More != nil {
 		names = slices.Concat(names, g.More(p))
 	}
-	if err := p.tower(w, names, g.Unread); err != nil {
+	if err := p.tower(w, names, g); err != nil {
 		return err
 	}
 	if m.Vision, err = p.encoderSizes(); err != nil {
@@ -188,6 +188,11 @@ func documents(
 			id = v.eos
 		}
 		if id >= 0 && !slices.Contains(end, id) {
+			end = append(end, id)
+		}
+	}
+	for _, text := range g.Ends {
+		if id, ok := v.ids[text]; ok && !slices.Contains(end, id) {
 			end = append(end, id)
 		}
 	}

@@ -32,8 +32,8 @@ func (v *vocabulary) addTo(config object) {
 	}
 }
 
-// vocabulary reads the tokenizer of a decoder's file with size rows of embeddings.
-func (f *file) vocabulary(size int) (*vocabulary, error) {
+// vocabulary reads the tokenizer of a decoder's file of a family with size rows of embeddings.
+func (f *file) vocabulary(size int, g *checkpoint.GGUF) (*vocabulary, error) {
 	if size > tokenizer.MaxPieces {
 		return nil, fmt.Errorf("tensor %q: %d rows, want at most %d", "token_embd.weight", size,
 			tokenizer.MaxPieces)
@@ -47,6 +47,11 @@ func (f *file) vocabulary(size int) (*vocabulary, error) {
 	v.ids = map[string]int{}
 	if err := f.readPieces(v, size); err != nil {
 		return nil, err
+	}
+	for _, text := range g.Special {
+		if id, ok := v.ids[text]; ok {
+			v.pieces[id].Kind = tokenizer.ControlPiece
+		}
 	}
 	texts := object{}
 	var other int
@@ -166,6 +171,9 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 		"tokenizer_class": "LlamaTokenizer", "legacy": true, "added_tokens_decoder": added,
 		"add_bos_token": f.Flag("tokenizer.ggml.add_bos_token", true),
 		"add_eos_token": f.Flag("tokenizer.ggml.add_eos_token", false),
+	}
+	if !m.DummyPrefix {
+		settings["add_prefix_space"] = false // transformers' default is true
 	}
 	maps.Copy(settings, texts)
 	var err error

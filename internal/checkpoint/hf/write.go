@@ -2,6 +2,7 @@ package hf
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func (w *writer) pictureToken() error {
 		return fmt.Errorf("%s: missing", tables[0])
 	}
 	id = embed.Shape[0]
-	w.added["<image>"] = id
+	w.added[cmp.Or(w.export.Named["image_token"], "<image>")] = id
 	var text map[string]json.RawMessage
 	if err := json.Unmarshal(w.config["text_config"], &text); err != nil {
 		return fmt.Errorf("text_config: %w", err)

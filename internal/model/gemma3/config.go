@@ -3,6 +3,7 @@ package gemma3
 import (
 	"math"
 
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
@@ -30,7 +31,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	if !v.Has(key) && v.Has("image_token_id") {
 		key = "image_token_id"
 	}
-	c.ImageToken = int32(v.Int(key, 262144, 0, 1<<30))
+	c.ImageToken = int32(v.Int(key, 262144, checkpoint.NoToken, 1<<30))
 	if int(c.ImageToken) >= c.Text.Vocab {
 		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
 	}

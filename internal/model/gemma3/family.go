@@ -24,6 +24,7 @@ const (
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "gemma3", Architectures: []string{architecture}, Forms: llava.Forms, Export: export,
+		GGUF: gguf,
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
@@ -53,7 +54,7 @@ var export = &checkpoint.Export{
 	Vocabulary: []string{decoder + "model.embed_tokens.weight"},
 	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
 	Named: map[string]string{
-		"boi_token": before, "eoi_token": after, "image_token": "<image_soft_token>",
+		"boi_token": before, "eoi_token": after, "image_token": place,
 	},
 	Processor: func(config map[string]json.RawMessage) (any, error) {
 		text, err := json.Marshal(config)
