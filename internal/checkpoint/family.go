@@ -10,7 +10,10 @@ import (
 type Family struct {
 	Name          string   // model_type in config.json
 	Architectures []string // in config.json
-	Forms         []Form   // of the weights' names
+	// Tower is the model_type of vision_config by which the family differs from another with the
+	// same architecture and model_type; "": it has every other.
+	Tower string
+	Forms []Form // of the weights' names
 	// Bias reports whether a quantised module has a bias; nil: none has.
 	Bias func(module string) bool
 	GGUF *GGUF // nil: llama.cpp does not write it
@@ -44,19 +47,37 @@ func (fs Families) Of(config []byte) *Family {
 		Vision        json.RawMessage `json:"vision_config"`
 	}
 	err := json.Unmarshal(config, &c) // its content is checked when a model is made
+	var vision struct {
+		Type string `json:"model_type"`
+	}
+	if json.Unmarshal(c.Vision, &vision) != nil {
+		vision.Type = ""
+	}
 	for _, a := range c.Architectures {
-		i := slices.IndexFunc(
-			fs, func(f *Family) bool { return slices.Contains(f.Architectures, a) })
-		if i >= 0 {
-			return fs[i]
+		if f := fs.with(vision.Type, func(f *Family) bool {
+			return slices.Contains(f.Architectures, a)
+		}); f != nil {
+			return f
 		}
 	}
 	if err == nil && len(c.Architectures) == 0 && c.Vision != nil {
-		if i := slices.IndexFunc(fs, func(f *Family) bool { return f.Name == c.Type }); i >= 0 {
-			return fs[i]
-		}
+		return fs.with(vision.Type, func(f *Family) bool { return f.Name == c.Type })
 	}
 	return nil
+}
+
+// with returns the first family that fits, if there is one the one with that tower; nil: none fits.
+func (fs Families) with(tower string, fits func(f *Family) bool) (found *Family) {
+	for _, f := range fs {
+		switch {
+		case !fits(f) || f.Tower != "" && f.Tower != tower:
+		case f.Tower != "":
+			return f
+		case found == nil:
+			found = f
+		}
+	}
+	return found
 }
 
 // GGUF is how llama.cpp writes a family: a file of the decoder, and one of encoder and projector.

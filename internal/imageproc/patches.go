@@ -10,10 +10,15 @@ import (
 
 // Patches is Qwen2-VL's Qwen2VLImageProcessor: both sides rounded to multiples of
 // patch·merge within a pixel budget, a plain resize, and the picture cut into
-// patches in the order of the merged 2×2 (merge×merge) blocks.
+// patches in the order of the merged 2×2 (merge×merge) blocks. It is also Pixtral's
+// PixtralImageProcessor, with a limit to the longer side instead, as the class for Pillow (…Pil)
+// computes it.
 type Patches struct {
 	Patch, Temporal, Merge int // pixels, frames, patches
 	MinPixels, MaxPixels   int // of a resized picture
+	// Longest is the most pixels along a side of Pixtral's pictures, which have no other limits; 0:
+	// of others
+	Longest int
 
 	Mean, Std [3]float64
 
@@ -105,10 +110,48 @@ func noLimits(lo, hi int, why string) error {
 	return &errs.OptionError{Name: name, Got: strconv.Itoa(got), Why: why, Fault: errs.Useless}
 }
 
+// NewLongest makes a [Patches] that prepares pictures as transformers' PixtralImageProcessor. The
+// settings do not have the sides of patches and blocks (see [Patches.Cells]).
+func NewLongest(r *Settings) Processor {
+	q := &Patches{
+		class: r.class, Patch: 16, Temporal: 1, Merge: 1, Longest: r.longest("size", 1024),
+		doResize: r.Bool("do_resize", true), filter: r.filter(Bicubic),
+	}
+	n := r.normalisation(CLIPMean, CLIPStd)
+	q.Mean, q.Std, q.lut = n.Mean, n.Std, newLUT(n)
+	r.Bool("do_pad", true) // pads only lists of pictures, with pixels that nothing reads
+	return q
+}
+
+// Cells returns the processor with patches and blocks of other sides than the settings'.
+func (q *Patches) Cells(patch, merge int) *Patches {
+	out := *q
+	out.Patch, out.Merge = patch, merge
+	return &out
+}
+
+// limitLongest is Limit if Longest limits pictures: it becomes the side of the largest square with
+// at most hi pixels.
+func (q *Patches) limitLongest(lo, hi int) (Processor, error) {
+	out := *q
+	out.Longest = int(math.Sqrt(float64(hi)))
+	switch cell := q.Cell(); {
+	case lo != 0:
+		return nil, noLimits(lo, hi, withName(q)+", which enlarges no pictures")
+	case out.Longest < cell || out.Longest > maxSide:
+		return nil, fmt.Errorf("imageproc: max-pixels: got %d, want %d (one visual token of "+
+			"%dx%[3]d pixels) to %d", hi, cell*cell, cell, maxSide*maxSide)
+	}
+	return &out, nil
+}
+
 // Limit implements [Limiter].
 func (q *Patches) Limit(lo, hi int) (Processor, error) {
 	if !q.doResize {
 		return nil, noLimits(lo, hi, "where do_resize is false")
+	}
+	if q.Longest > 0 {
+		return q.limitLongest(lo, hi)
 	}
 	out := *q
 	if lo != 0 {
@@ -269,9 +312,28 @@ func (q *Patches) Moments(v *Video, ow, oh int) (*Pixels, error) {
 // MaxFPS limits a video's frames per second.
 const MaxFPS = 1000
 
-// size is Fit, or without do_resize the picture's own size.
+// Within returns the size to which a picture of w by h pixels is resized if Longest limits it: both
+// sides in proportion, rounded down, if one is longer, and then each up to a multiple of a block.
+func (q *Patches) Within(w, h int) (ow, oh int, err error) {
+	fw, fh, longest := float64(w), float64(h), float64(q.Longest)
+	ow, oh = w, h
+	if ratio := max(fh/longest, fw/longest); ratio > 1 {
+		ow, oh = int(fw/ratio), int(fh/ratio)
+	}
+	if min(ow, oh) < 1 {
+		return 0, 0, fmt.Errorf("imageproc: picture %dx%d: with a longest edge of %d pixels, "+
+			"%dx%d are left, want at least one along each side", w, h, q.Longest, ow, oh)
+	}
+	up := func(n int) int { return (n + q.Cell() - 1) / q.Cell() * q.Cell() }
+	return up(ow), up(oh), nil
+}
+
+// size is Fit or Within, or without do_resize the picture's own size.
 func (q *Patches) size(p *Picture) (ow, oh int, err error) {
-	if q.doResize {
+	switch {
+	case q.doResize && q.Longest > 0:
+		return q.Within(p.Width, p.Height)
+	case q.doResize:
 		return q.Fit(1, 1, p.Width, p.Height)
 	}
 	if f := q.Cell(); p.Width%f != 0 || p.Height%f != 0 {

@@ -14,6 +14,9 @@ type Family struct {
 	New, Text func(*Source) (Multimodal, error)
 	// Processors are the picture processors of the published models; families may share them.
 	Processors []imageproc.Kind
+	// Cell returns the pixels along a patch and the patches along a visual token that config.json
+	// says, for picture processors of kind [imageproc.NewLongest]; nil: its settings say it.
+	Cell func(config []byte) (patch, merge int, err error)
 	// Video is the video processor; without a class the family takes no videos.
 	Video imageproc.VideoKind
 	// Published are models whose speed is measured without their weights.
@@ -21,8 +24,8 @@ type Family struct {
 	// Across is how many of the encoder's squares stand side by side in a measured picture; 0: the
 	// encoder takes pictures of any size.
 	Across int
-	// Longest tells that the picture processor has the length of a picture's longest edge and of a
-	// square's, not the sides of one square.
+	// Longest tells that the picture processor has the length of a picture's longest edge and, with
+	// squares, of a square's, not the sides of one square or numbers of pixels.
 	Longest bool
 	// Budgets are the measured numbers of visual tokens, or shares of all.
 	Budgets []string

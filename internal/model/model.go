@@ -280,6 +280,18 @@ type Views struct {
 	Of []int32
 }
 
+// Rows returns for each token its row among the rows rows of all views and, after these, the texts.
+func (v *Views) Rows(rows int) []int32 {
+	out, text := slices.Clone(v.Source), int32(rows)
+	for i, s := range out {
+		if s < 0 {
+			out[i] = text
+			text++
+		}
+	}
+	return out
+}
+
 // Padded reports whether some patches show only padding and are no tokens.
 func (v *Views) Padded() bool {
 	tokens := 0

@@ -106,6 +106,18 @@ func NewAxialRoPE(headDim int, base float64) *RoPE {
 	return r
 }
 
+// NewInterlacedRoPE returns the rotation for heads of headDim in a plane, whose frequencies are
+// those of one axis in turn: the first half of the pairs follows the height axis with every other
+// one from the fastest on, the second half the width axis with those between. Source: Pixtral
+// (arXiv 2410.07073, §2.2), Hugging Face transformers 5.24 PixtralVisionRotaryEmbedding.
+func NewInterlacedRoPE(headDim int, base float64) *RoPE {
+	r := NewAxialRoPE(headDim, base)
+	for j := headDim / 4; j < len(r.inv); j++ {
+		r.inv[j] *= math.Pow(base, -2/float64(headDim))
+	}
+	return r
+}
+
 // Axes returns the number of axes that the pairs follow.
 func (r *RoPE) Axes() int {
 	n := 0

@@ -125,7 +125,11 @@ func (s *Shape) parse() error {
 		}
 	}
 	var err error
-	s.Family, err = families.Of(s.Name, s.Config)
+	if s.Family, err = families.Of(s.Name, s.Config); err != nil || s.Family.Cell == nil {
+		return err
+	}
+	patch, merge, err := s.Family.Cell(s.Config)
+	v.Patch, v.Merge = side(patch), merge
 	return err
 }
 
@@ -138,6 +142,8 @@ func (s *Shape) Processor() (imageproc.Processor, error) {
 		"patch_size":           v.Patch, "merge_size": v.Merge, "temporal_patch_size": v.Frames,
 	}
 	switch {
+	case s.Family.Across == 0 && s.Family.Longest:
+		c["size"] = map[string]int{"longest_edge": longest}
 	case s.Family.Across == 0:
 		c["min_pixels"], c["max_pixels"] = v.Patch*v.Patch, MaxPatches*v.Patch*v.Patch
 	case s.Family.Longest:
@@ -151,8 +157,15 @@ func (s *Shape) Processor() (imageproc.Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return families.Processor(text)
+	p, err := families.Processor(text)
+	if err == nil && s.Family.Cell != nil {
+		p, err = families.WithCells(p, s.Family, s.Config)
+	}
+	return p, err
 }
+
+// longest is the most pixels along a side of a picture whose longest edge is limited.
+const longest = 8192
 
 // MaxPatches limits the size of a picture.
 const MaxPatches = 1 << 16
@@ -183,6 +196,11 @@ func (s *Shape) Picture(patches int) (*imageproc.Picture, error) {
 					rows*merge)}
 		}
 		w, h = units/rows*merge*patch, rows*merge*patch
+		if s.Family.Longest && w > longest {
+			return nil, &errs.OptionError{Name: "patches", Got: strconv.Itoa(patches),
+				Want: "a number with closer factors",
+				Why:  fmt.Sprintf("it makes a picture of %d x %d pixels", w, h)}
+		}
 	}
 	p := &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h), Format: "PNG"}
 	for i := range p.Pix { // colours that change across the picture, with noise

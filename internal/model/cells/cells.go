@@ -1,6 +1,8 @@
-// Package cells is what Qwen's models share: the tower whose blocks see the whole picture, names of
-// weights, the order of patches, parts of long products, and a trace of attention. A cell is one
-// merged token, merge×merge patches. Patches arrive cell by cell in raster order (block order).
+// Package cells is what models share whose towers take pictures of any size, as cells of patches:
+// the tower whose blocks see the whole picture, the order of patches, parts of long products, and a
+// trace of attention; and what Qwen's models share besides: names of weights, and their model. A
+// cell is one merged token, merge×merge patches. Patches arrive cell by cell in raster order (block
+// order).
 package cells
 
 import (
@@ -97,8 +99,8 @@ func Moments(g [3]int) []Part {
 // the error.
 func Check(px *imageproc.Pixels, width, merge int, name string) error {
 	if len(px.Shape) != 2 || px.Shape[1] != width {
-		return fmt.Errorf("%s: pixel_values: shape %v, want [patches %d] (3 * "+
-			"temporal_patch_size * patch_size²)", name, px.Shape, width)
+		return fmt.Errorf("%s: pixel_values: shape %v, want [patches %d] (3 * frames * "+
+			"patch_size²)", name, px.Shape, width)
 	}
 	if px.Merge != 0 && px.Merge != merge {
 		return fmt.Errorf("%s: preprocessor_config.json: merge_size: got %d, want config.json's "+

@@ -7,7 +7,7 @@ import (
 
 // Encoded is what a tower computes of its cells, in raster order. The caller owns it.
 type Encoded struct {
-	X    []float32   // [cells, out]
+	X    []float32   // [cells, out] of the merger
 	Deep [][]float32 // the same for each of the decoder's first layers; nil for most models
 	// [heads, cells] mean attention that a cell's patches receive in the block with the scores; nil
 	// unless needed
@@ -26,14 +26,14 @@ func (o *Encoded) Visuals(pics []model.Picture, a *nn.Attention) []*model.Visual
 	visuals, first := make([]*model.Visual, len(pics)), 0
 	for i, p := range pics {
 		visuals[i] = o.visual(first, p.Shape(), a)
-		first += p.Shape().N
+		first += p.Shape().T - 1
 	}
 	return visuals
 }
 
 // visual returns the picture of shape s that begins at cell first.
 func (o *Encoded) visual(first int, s *model.Shape, a *nn.Attention) *model.Visual {
-	n, c, d := s.N, s.C, a.Heads*a.HeadDim
+	n, c, d := s.T-1, s.Cv, a.Heads*a.HeadDim
 	v := &model.Visual{Shape: s, X: o.X[first*c : (first+n)*c], Heads: a.Heads, KeyDim: a.HeadDim,
 		Needs: o.Needs}
 	v.Hidden = nn.BelowZeros(v.X, c)

@@ -24,15 +24,16 @@ func (t *Tower) Cell() int { return t.Merge * t.Merge }
 func (t *Tower) Values() int { return 3 * t.Frames * t.Patch * t.Patch }
 
 // CheckHeads refuses heads that cannot be rotated by rows and columns, and other sizes under
-// transformers' second names for num_heads and depth. width is the name of Hidden.
-func (t *Tower) CheckHeads(v *model.Values, width string) {
+// transformers' second names for num_heads and depth. heads and width are the names of Heads and
+// Hidden.
+func (t *Tower) CheckHeads(v *model.Values, heads, width string) {
 	v.Unsupported(map[string]string{
 		"num_attention_heads": strconv.Itoa(t.Heads), "num_hidden_layers": strconv.Itoa(t.Layers),
 	})
 	if t.Hidden%t.Heads != 0 {
-		v.Fail("num_heads", "got %d, which does not divide %s %d", t.Heads, width, t.Hidden)
+		v.Fail(heads, "got %d, which does not divide %s %d", t.Heads, width, t.Hidden)
 	} else if dim := t.Hidden / t.Heads; dim%4 != 0 {
-		v.Fail("num_heads", "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
+		v.Fail(heads, "got %d, which gives heads of %d, want a multiple of 4 (rotary "+
 			"pairs of rows and columns)", t.Heads, dim)
 	}
 }

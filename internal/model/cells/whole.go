@@ -9,34 +9,45 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Eps is the epsilon of every norm of a tower. It is not in the config.
+// Eps is the epsilon of every norm of Qwen's towers. It is not in the config.
 const Eps = 1e-6
 
 // Whole is a tower whose blocks see the whole picture, of a video one moment. The equations of its
 // blocks are
 //
-//	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = LN(x)         (1)
-//	y = h + W2·Act(W1·m + b1) + b2,  m = LN(h)                                              (2)
+//	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = Norm(x)       (1)
+//	y = h + W2·Act(W1·m + b1) + b2,  m = Norm(h)                                            (2)
+//	    with a gate: y = h + W2·(SiLU(Wg·m) ⊙ W1·m)
 //
 // Scores come from the last block.
 type Whole struct {
 	Tower
 	Attn  nn.Attention
-	patch *nn.Linear
-	// Enter adds to the rows x [patches, hidden] that enter block 0; nil: nothing.
+	Patch *nn.Linear
+	// Enter changes the rows x [patches, hidden] that enter block 0; nil: it does not.
 	Enter func(r *model.Run, x []float32, lay *Layout)
 	// After returns what the decoder reads of the output x of block i, nil if it reads nothing; a
 	// nil After: of no block.
 	After  func(r *model.Run, i int, x []float32) []float32
-	blocks []wholeBlock
-	rope   *nn.RoPE
-	merger *Merger
-	act    func(p *nn.Pool, x []float32)
+	Blocks []Block
+	RoPE   *nn.RoPE
+	Act    func(p *nn.Pool, x []float32) // of blocks without a gate
+	// Join returns one row [Out] for each cell of the last block's output x [patches, hidden],
+	// which it does not change.
+	Join func(r *model.Run, x []float32) []float32
 }
 
-type wholeBlock struct {
-	norm1, norm2        *nn.LayerNorm
-	qkv, proj, up, down *nn.Linear
+// Block is the weights of one block.
+type Block struct {
+	Norm1, Norm2   Norm
+	QKV            []*nn.Linear // one layer for all three, or one for each
+	Proj, Up, Down *nn.Linear
+	Gate           *nn.Linear // nil: none
+}
+
+// Norm is LayerNorm or RMSNorm.
+type Norm interface {
+	Apply(p *nn.Pool, y, x []float32, rows int)
 }
 
 // WholeNames are the names of weights that differ between models.
@@ -46,30 +57,31 @@ type WholeNames struct {
 	Biased   bool // the patch embedding has a bias
 }
 
-// NewWhole binds a tower's weights under b. act is the activation of its blocks.
+// NewWhole binds the weights of a tower of Qwen's under b: LayerNorms, and biases on all layers.
+// act is the activation of its blocks.
 func NewWhole(
 	b *model.Binder, t Tower, names WholeNames, act func(p *nn.Pool, x []float32),
 ) *Whole {
 	d := t.Hidden
-	e := &Whole{Tower: t, Attn: b.Tower(d, t.Heads), rope: nn.NewAxialRoPE(d/t.Heads, t.Theta),
-		act: act}
-	e.patch = b.ConvOf("patch_embed.proj", "hidden, 3, frames, patch, patch", d, 3, t.Frames,
+	e := &Whole{Tower: t, Attn: b.Tower(d, t.Heads), RoPE: nn.NewAxialRoPE(d/t.Heads, t.Theta),
+		Act: act}
+	e.Patch = b.ConvOf("patch_embed.proj", "hidden, 3, frames, patch, patch", d, 3, t.Frames,
 		t.Patch, t.Patch)
 	if names.Biased {
-		e.patch.B = b.Vector("patch_embed.proj.bias", "hidden", d)
+		e.Patch.B = b.Vector("patch_embed.proj.bias", "hidden", d)
 	}
 	for i := range t.Layers {
 		in := b.In(fmt.Sprintf("blocks.%d.", i))
-		e.blocks = append(e.blocks, wholeBlock{
-			norm1: in.LayerNorm("norm1", "hidden", d, Eps),
-			qkv:   in.Linear("attn.qkv", "3 * hidden, hidden", 3*d, d, true),
-			proj:  in.Linear("attn.proj", "hidden, hidden", d, d, true),
-			norm2: in.LayerNorm("norm2", "hidden", d, Eps),
-			up:    in.Linear(names.Up, "mlp, hidden", t.MLP, d, true),
-			down:  in.Linear(names.Down, "hidden, mlp", d, t.MLP, true),
+		e.Blocks = append(e.Blocks, Block{
+			Norm1: in.LayerNorm("norm1", "hidden", d, Eps),
+			QKV:   []*nn.Linear{in.Linear("attn.qkv", "3 * hidden, hidden", 3*d, d, true)},
+			Proj:  in.Linear("attn.proj", "hidden, hidden", d, d, true),
+			Norm2: in.LayerNorm("norm2", "hidden", d, Eps),
+			Up:    in.Linear(names.Up, "mlp, hidden", t.MLP, d, true),
+			Down:  in.Linear(names.Down, "hidden, mlp", d, t.MLP, true),
 		})
 	}
-	e.merger = NewMerger(b.In("merger."), t, names.Merger, false)
+	e.Join = NewMerger(b.In("merger."), t, names.Merger, false).Merge
 	return e
 }
 
@@ -128,7 +140,7 @@ func (e *Whole) Encode(
 	d, n, dim := e.Hidden, len(lay.Pos), e.Attn.HeadDim
 	x := r.Buffer("cells.x", n*d)
 	InParts(n, func(lo, hi int) {
-		e.patch.Apply(r.Pool, x[lo*d:], px[lo*e.patch.In:], hi-lo)
+		e.Patch.Apply(r.Pool, x[lo*d:], px[lo*e.Patch.In:], hi-lo)
 	})
 	if r.Trace != nil {
 		r.Trace("vision.patch_embed", []int{n, d}, x)
@@ -137,14 +149,14 @@ func (e *Whole) Encode(
 		e.Enter(r, x, lay)
 	}
 	cos, sin := r.Buffer("cells.cos", n*dim/2), r.Buffer("cells.sin", n*dim/2)
-	e.rope.Tables(cos, sin, lay.Pos)
+	e.RoPE.Tables(cos, sin, lay.Pos)
 	if r.Trace != nil {
 		r.Trace("vision.rope_cos", []int{n, dim}, nn.Twice(cos, n, dim/2))
 		r.Trace("vision.rope_sin", []int{n, dim}, nn.Twice(sin, n, dim/2))
 		r.TraceInts("vision.cu_seqlens", []int{len(lay.Bounds)}, lay.Bounds)
 	}
 	out := &Encoded{Taps: map[int][]float32{}, Needs: need}
-	for i := range e.blocks {
+	for i := range e.Blocks {
 		if err := r.Pause(); err != nil {
 			return nil, err
 		}
@@ -165,7 +177,7 @@ func (e *Whole) Encode(
 	if need.Cells {
 		out.Cells = e.perCell(x, d)
 	}
-	out.X = e.merger.Merge(r, x)
+	out.X = e.Join(r, x)
 	if r.Trace != nil {
 		r.Trace("vision.merger", []int{n / e.Cell(), e.Out}, out.X)
 	}
@@ -176,16 +188,16 @@ func (e *Whole) Encode(
 func (e *Whole) block(
 	r *model.Run, i int, x, cos, sin []float32, lay *Layout, need model.Needs, out *Encoded,
 ) {
-	l, d, n := &e.blocks[i], e.Hidden, len(x)/e.Hidden
+	l, d, n := &e.Blocks[i], e.Hidden, len(x)/e.Hidden
 	qkv, a, h := r.Buffer("cells.qkv", n*3*d), r.Buffer("cells.a", n*d),
 		r.Buffer("cells.n", min(n, MostRows)*d)
 	InParts(n, func(lo, hi int) {
-		l.norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
-		l.qkv.Apply(r.Pool, qkv[lo*3*d:], h, hi-lo)
+		l.Norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
+		l.project(r, qkv[lo*3*d:], h, hi-lo)
 	})
-	e.rope.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
+	e.RoPE.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
 	var received []float32
-	last, tapped := i == len(e.blocks)-1, slices.Contains(need.Received, i)
+	last, tapped := i == len(e.Blocks)-1, slices.Contains(need.Received, i)
 	if last && (need.ClsAttn || r.Trace != nil) || tapped {
 		received = make([]float32, e.Heads*n)
 	}
@@ -208,17 +220,37 @@ func (e *Whole) block(
 	}
 	InParts(n, func(lo, hi int) { // (2)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
-		l.proj.Apply(r.Pool, h, added, m)
+		l.Proj.Apply(r.Pool, h, added, m)
 		nn.Add(r.Pool, rows, h[:m*d])
-		l.norm2.Apply(r.Pool, h, rows, m)
+		l.Norm2.Apply(r.Pool, h, rows, m)
 		u := r.Buffer("cells.u", m*e.MLP)
-		l.up.Apply(r.Pool, u, h, m)
-		e.act(r.Pool, u)
-		l.down.Apply(r.Pool, added, u, m)
+		l.Up.Apply(r.Pool, u, h, m)
+		if l.Gate != nil {
+			g := r.Buffer("cells.g", m*e.MLP)
+			l.Gate.Apply(r.Pool, g, h, m)
+			nn.SwiGLU(r.Pool, g, u)
+			u = g
+		} else {
+			e.Act(r.Pool, u)
+		}
+		l.Down.Apply(r.Pool, added, u, m)
 		nn.Add(r.Pool, rows, added)
 	})
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.block.%d.out", i), []int{n, d}, x)
+	}
+}
+
+// project writes queries, keys and values of rows rows of h [rows, hidden] to qkv [rows, 3·hidden].
+func (l *Block) project(r *model.Run, qkv, h []float32, rows int) {
+	if len(l.QKV) == 1 {
+		l.QKV[0].Apply(r.Pool, qkv, h, rows)
+		return
+	}
+	for i, w := range l.QKV {
+		part := r.Buffer("cells.part", rows*w.Out)
+		w.Apply(r.Pool, part, h, rows)
+		nn.CopyRows(qkv, 3*w.Out, i*w.Out, part, w.Out, 0, rows, w.Out)
 	}
 }
 
@@ -265,6 +297,9 @@ func (e *Whole) Bytes(px *imageproc.Pixels, share float64, deep int) int64 {
 	n := int(share * float64(px.Shape[0]))
 	rows, tokens := min(n, MostRows), n/e.Cell()
 	mlp, merger := rows*e.MLP, min(tokens, MostRows)*e.Hidden*e.Cell()
+	if l := &e.Blocks[0]; l.Gate != nil {
+		mlp += rows * (e.MLP + l.QKV[0].Out)
+	}
 	wide := mlp + 2*merger + max(mlp, merger) // a product keeps its widest input
 	return 4 * int64(n*(5*e.Hidden+e.Attn.HeadDim)+rows*e.Hidden+wide+(1+deep)*tokens*e.Out)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/model/llavanext"
 	"github.com/restore-vlm/restore/internal/model/onevision"
+	"github.com/restore-vlm/restore/internal/model/pixtral"
 	"github.com/restore-vlm/restore/internal/model/qwen25vl"
 	"github.com/restore-vlm/restore/internal/model/qwen2vl"
 	"github.com/restore-vlm/restore/internal/model/qwen3vl"
@@ -26,6 +27,7 @@ import (
 var Table = []*model.Family{
 	&llava.Family, &llavanext.Family, &qwen2vl.Family, &qwen25vl.Family, &onevision.Family,
 	&qwen3vl.Family, &idefics3.Family, &idefics3.SmolVLM2, &internvl.Family, &gemma3.Family,
+	&pixtral.Family, &pixtral.Mistral3,
 }
 
 // Files is what readers and writers of files need to know of Table.
@@ -51,6 +53,20 @@ func Processor(config []byte) (imageproc.Processor, error) {
 	return imageproc.ParseProcessor(config, kinds)
 }
 
+// WithCells returns p with the patches and visual tokens of a model of family f with that
+// config.json, whose Cell is not nil.
+func WithCells(p imageproc.Processor, f *model.Family, config []byte) (imageproc.Processor, error) {
+	q, ok := p.(*imageproc.Patches)
+	if !ok || q.Longest == 0 {
+		return nil, fmt.Errorf("processor: got %s, want %s", p.Name(), f.Processors[0].Classes[0])
+	}
+	patch, merge, err := f.Cell(config)
+	if err != nil {
+		return nil, err
+	}
+	return q.Cells(patch, merge), nil
+}
+
 // Prepares builds the processor of pictures and videos of a model called name. Without a video
 // processor of its own, the picture processor's settings are those of videos, too. If only the
 // videos' settings are not supported, noVideos says why, and the processor is that of pictures.
@@ -62,6 +78,11 @@ func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos
 	proc, err := Processor(p.Processor.Data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s: %w", name, p.Processor.From, err)
+	}
+	if f.Cell != nil {
+		if proc, err = WithCells(proc, f, p.Config.Data); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	if f.Video.Class == "" {
 		return proc, nil, nil
@@ -92,6 +113,7 @@ func Of(name string, config []byte) (*model.Family, error) {
 		known = append(known, f.Architectures...)
 	}
 	slices.Sort(known)
+	known = slices.Compact(known)
 	instead := ""
 	for _, f := range Table {
 		for _, a := range c.Architectures {

@@ -15,7 +15,9 @@ func TestTable(t *testing.T) {
 			len(f.Processors) == 0 || len(f.Published) == 0 || len(f.Budgets) == 0 {
 			t.Errorf("%q lacks a part: %+v", f.Name, f)
 		}
-		classes = append(classes, f.Architectures...)
+		for _, a := range f.Architectures {
+			classes = append(classes, a+" "+f.Tower)
+		}
 		for _, p := range f.Published {
 			if got, err := Of(p.Name, p.Config); err != nil || got != f {
 				t.Errorf("%s: got %v, %v, want %s", p.Name, got, err, f.Name)
@@ -33,7 +35,8 @@ func TestTable(t *testing.T) {
 func TestWithoutArchitectures(t *testing.T) {
 	for _, f := range Table {
 		for _, archs := range []string{"", `"architectures":null,`, `"architectures":[],`} {
-			config := `{` + archs + `"model_type":"` + f.Name + `","vision_config":{}}`
+			config := `{` + archs + `"model_type":"` + f.Name + `","vision_config":{"model_type":"` +
+				f.Tower + `"}}`
 			if got, err := Of("x", []byte(config)); err != nil || got != f {
 				t.Errorf("%s: got %v, %v, want %s", config, got, err, f.Name)
 			}

@@ -287,7 +287,7 @@ func (m *Model) visual(
 	if err := m.text.Embed(texts, p.lay.Texts); err != nil {
 		return nil, err
 	}
-	v.X = nn.Gathered(nn.Joined([][]float32{v.ViewsX, texts}), p.lay.rows(), c) // (3)
+	v.X = nn.Gathered(nn.Joined([][]float32{v.ViewsX, texts}), p.lay.Rows(len(cells)), c) // (3)
 	v.Hidden = nn.BelowZeros(v.ViewsX, c)
 	if need.Cells {
 		v.CellDim, v.Cells = d, make([]float32, len(cells)*d)
@@ -307,16 +307,4 @@ func (m *Model) connect(r *model.Run, states []float32, cells []nn.Mix) []float3
 	x := make([]float32, len(cells)*m.proj.Out)
 	m.proj.Apply(r.Pool, x, wide, len(cells))
 	return x
-}
-
-// rows returns for each token its row among the tokens of all views and then the texts.
-func (l *layout) rows() []int32 {
-	out, text := slices.Clone(l.Source), int32(len(l.cells))
-	for i, s := range out {
-		if s < 0 {
-			out[i] = text
-			text++
-		}
-	}
-	return out
 }

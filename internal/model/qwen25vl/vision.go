@@ -35,7 +35,7 @@ func parseVision(v *model.Values) VisionConfig {
 	c.Rate = v.Int("tokens_per_second", 4, 1, 1<<10)
 	v.String("hidden_act", "silu", "silu")
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
-	c.CheckHeads(v, "hidden_size")
+	c.CheckHeads(v, "num_heads", "hidden_size")
 	if cell := c.Merge * c.Patch; c.Window%cell != 0 {
 		v.Fail("window_size", "got %d, want a multiple of %d (spatial_merge_size * patch_size)",
 			c.Window, cell)

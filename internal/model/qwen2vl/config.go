@@ -98,6 +98,6 @@ func parseVision(v *model.Values) cells.Tower {
 	}
 	v.String("hidden_act", "quick_gelu", "quick_gelu")
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
-	c.CheckHeads(v, "embed_dim")
+	c.CheckHeads(v, "num_heads", "embed_dim")
 	return c
 }

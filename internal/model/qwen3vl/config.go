@@ -84,7 +84,7 @@ func parseVision(v *model.Values) VisionConfig {
 	v.String("hidden_act", "gelu_pytorch_tanh", "gelu_pytorch_tanh")
 	v.Unsupported(map[string]string{"in_channels": "3"})
 	v.String("model_type", "qwen3_vl", "qwen3_vl", "qwen3_vl_vision")
-	c.CheckHeads(v, "hidden_size")
+	c.CheckHeads(v, "num_heads", "hidden_size")
 	seen := map[int]bool{}
 	for _, i := range c.Deep {
 		if i < 0 || i >= c.Layers || seen[i] {

@@ -1,0 +1,191 @@
+package engine_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/golden"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/lab"
+	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/reduce"
+)
+
+// pixtralPrompts have one picture in portrait, two of other sizes, a conversation with a picture
+// that is made smaller and a thin one, and none; all after a system message.
+var pixtralPrompts = map[string][]string{
+	"pixtral-tiny":  {"one", "two", "turns", "text"},
+	"mistral3-tiny": {"one", "two", "turns", "text"},
+}
+
+// Ensure that every stage of every prompt equals transformers' and that greedy tokens are the same,
+// with both forms of the documents.
+func TestPixtralStages(t *testing.T) { checkForms(t, pixtralPrompts, "preprocessor_config.json") }
+
+// Ensure that pictures have transformers' pixel values, and that dialogues with their files become
+// its prompts and have its answers: the tokens that end rows, system messages, and pictures among
+// text.
+func TestPixtralAnswers(t *testing.T) {
+	for name, prompts := range pixtralPrompts {
+		e := open(t, "testdata/"+name, 1)
+		for _, prompt := range prompts {
+			p, ref := openAsked(t, name, prompt), reference(t, name, prompt)
+			pics := p.decoded(t, p.Pictures)
+			if len(pics) > 0 {
+				px, err := e.Pixels(pics, nil)
+				must(t, err)
+				if err := golden.Compare(tensor.From(px.Shape, px.Data), ref["pixel_values"],
+					0); err != nil {
+					t.Errorf("%s/%s: %v", name, prompt, err)
+				}
+			}
+			got, err := e.Ask(context.Background(), engine.Request{
+				Messages: said(t, filepath.Join(p.dir, prompt+".ref.json"),
+					engine.Pictures(pics...)),
+				MaxTokens: len(p.Tokens), IgnoreEnd: true,
+			})
+			must(t, err)
+			n := ref["input_ids"].Shape[0]
+			if !slices.Equal(got.Tokens, p.Tokens) || got.Report.PromptTokens != n {
+				t.Errorf("%s/%s: got %v after %d tokens, want %v after %d", name, prompt,
+					got.Tokens, got.Report.PromptTokens, p.Tokens, n)
+			}
+		}
+	}
+}
+
+// Ensure that the tokens that end the rows of a reduced picture stay at their places, and that the
+// decoder reads rows and positions as transformers does.
+func TestPixtralReduced(t *testing.T) {
+	for name := range pixtralPrompts {
+		want := reference(t, name, "reduced")
+		got := reduced(t, open(t, "testdata/"+name, 2), reference(t, name, "one"),
+			methods.Options{Base: "divprune", NVis: want["reduce.kept"].Shape[0]})
+		have, kept := numbers(t, got["reduce.kept"]), numbers(t, want["reduce.kept"])
+		if slices.Sort(have); !slices.Equal(have, kept) {
+			t.Errorf("%s: kept %v, want %v", name, have, kept)
+		}
+		addTails(t, got, map[string]*tensor.Tensor{"logits.tail": want["logits"]})
+		got["logits"] = got["logits.tail"]
+		for _, part := range []string{"positions", "embeds", "logits"} {
+			if err := golden.Compare(got[part], want[part], tolStage); err != nil {
+				t.Errorf("%s: %s: %v", name, part, err)
+			}
+		}
+	}
+}
+
+// Ensure that every method leaves the budget that was asked for and the tokens that end rows, or is
+// refused for a named reason, and that a budget of all tokens equals no reduction.
+func TestPixtralMethods(t *testing.T) {
+	const name = "mistral3-tiny"
+	e := open(t, "testdata/"+name, 2)
+	in := reference(t, name, "one")
+	trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
+		return lab.Trace(context.Background(), e, lab.TraceRequest{
+			Inputs: in, Reduce: o, Tokens: 2,
+		})
+	}
+	plain, err := trace(methods.Options{})
+	must(t, err)
+	tokens := plain["projector.out"].Shape[0]
+	text := plain["embeds"].Shape[0] - tokens
+	refused := map[string]string{
+		"tome": "merger joins 2x2", "flowcut": "merger joins 2x2", "prumerge": "class token",
+		"prumerge-plus": "class token", "downsample": "other places", "fitprune": "recipe",
+		"pixelprune": "needs all patches",
+	}
+	for _, m := range methods.Methods()[1:] { // not "none"
+		for _, on := range []bool{false, true} {
+			got, err := trace(methods.Options{Base: m.Name, NVis: 4, Restore: on})
+			if why, ok := refused[m.Name]; ok {
+				if err == nil || !strings.Contains(err.Error(), why) {
+					t.Errorf("%s: got %v, want a refusal: %s", m.Name, err, why)
+				}
+				continue
+			}
+			if m.Site == reduce.InsideDecoder {
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s restore=%v: %v", m.Name, on, err)
+				continue
+			}
+			if rows := got["embeds"].Shape[0]; rows != text+4 {
+				t.Errorf("%s restore=%v: %d rows, want %d of text and 4", m.Name, on, rows, text)
+			}
+			got, err = trace(methods.Options{Base: m.Name, NVis: tokens, Restore: on})
+			if err != nil {
+				t.Errorf("%s restore=%v, all tokens: %v", m.Name, on, err)
+				continue
+			}
+			same(t, m.Name+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
+				"positions")
+		}
+	}
+}
+
+// Ensure that a conversation with cached keys answers like one that is read from scratch, and that
+// results do not depend on the number of threads.
+func TestPixtralConversation(t *testing.T) {
+	for name := range pixtralPrompts {
+		checkConversation(t, open(t, "testdata/"+name, 2), []methods.Options{
+			{}, {Base: "divprune", NVis: 8, Restore: true}, {Base: "dart", NVis: 6},
+		})
+		var one map[string]*tensor.Tensor
+		for _, threads := range []int{1, 2, 5} {
+			got := reduced(t, open(t, "testdata/"+name, threads), reference(t, name, "two"),
+				methods.Options{Base: "vispruner", NVis: 4, Restore: true})
+			if one == nil {
+				one = got
+			}
+			same(t, name, got, one, "vision.merger", "logits", "gen.logits")
+		}
+	}
+}
+
+// Ensure that a picture too thin for its longest edge, a video, another processor, and a tokenizer
+// without the tokens that end rows are refused by name.
+func TestPixtralRefusals(t *testing.T) {
+	const name = "pixtral-tiny"
+	black := func(w, h int) *imageproc.Picture {
+		return &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h)}
+	}
+	ask := func(file, from, to string, r engine.Request) error {
+		dir := copyDir(t, "testdata/"+name)
+		path := filepath.Join(dir, file)
+		data, err := os.ReadFile(path)
+		must(t, err)
+		must(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(data), from, to)), 0o644))
+		e, err := engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		r.Prompt, r.MaxTokens = "?", 1
+		_, err = e.Ask(context.Background(), r)
+		return err
+	}
+	small := engine.Request{Images: engine.Pictures(black(4, 4))}
+	for want, err := range map[string]error{
+		"with a longest edge of 40 pixels, 0x40 are left": ask("config.json", "", "",
+			engine.Request{Images: engine.Pictures(black(1, 99))}),
+		"takes no videos": ask("config.json", "", "", engine.Request{
+			Video: &imageproc.Video{Frames: []*imageproc.Picture{black(4, 4)}, FPS: 1}}),
+		"got Idefics3ImageProcessor, want PixtralImageProcessor": ask("preprocessor_config.json",
+			"PixtralImageProcessor", "Idefics3ImageProcessor", small),
+		"for [IMG_BREAK], want a token of its own": ask("tokenizer.json", "[IMG_BREAK]",
+			"[IMG_OTHER]", small),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package pixtral
+
+import (
+	_ "embed" // shapes
+	"encoding/json"
+	"slices"
+
+	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llava"
+)
+
+// Classes in config.json, and the model_type of the tower in it.
+const (
+	architecture = "LlavaForConditionalGeneration"
+	mistral3     = "Mistral3ForConditionalGeneration"
+	towerType    = "pixtral"
+)
+
+// Prefixes of the canonical names.
+const (
+	decoder   = "language_model."
+	tower     = "vision_tower."
+	projector = "multi_modal_projector."
+)
+
+// Family is Pixtral.
+var Family = model.Family{
+	Family: checkpoint.Family{
+		Name: "llava", Architectures: []string{architecture}, Tower: towerType, Forms: forms,
+		Export: export(ParseConfig),
+	},
+	New: func(ck *model.Source) (model.Multimodal, error) {
+		return newModel(ck, architecture, ParseConfig)
+	},
+	Text: llava.NewText, Processors: processors, Cell: cell(ParseConfig),
+	Published: []model.Published{{Name: "pixtral-12b", Config: shape12b}},
+	Longest:   true, Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
+}
+
+// Mistral3 is Mistral Small 3.1.
+var Mistral3 = model.Family{
+	Family: checkpoint.Family{
+		Name: "mistral3", Architectures: []string{mistral3}, Forms: forms,
+		Export: export(ParseMistral3),
+	},
+	New: func(ck *model.Source) (model.Multimodal, error) {
+		return newModel(ck, mistral3, ParseMistral3)
+	},
+	Text:       llava.TextOnly(mistral3+", text only", "mistral"),
+	Processors: processors, Cell: cell(ParseMistral3),
+	Published: []model.Published{{Name: "mistral-small-3.1", Config: shapeSmall31}},
+	Longest:   true, Budgets: Family.Budgets,
+}
+
+var (
+	//go:embed shapes/pixtral-12b.json
+	shape12b []byte
+	//go:embed shapes/mistral-small-3.1.json
+	shapeSmall31 []byte
+)
+
+var processors = []imageproc.Kind{{
+	Classes: []string{"PixtralImageProcessor"}, New: imageproc.NewLongest,
+}}
+
+// cell returns the family's Cell.
+func cell(parse func([]byte) (*Config, error)) func([]byte) (patch, merge int, err error) {
+	return func(config []byte) (patch, merge int, err error) {
+		c, err := parse(config)
+		if err != nil {
+			return 0, 0, err
+		}
+		return c.Vision.Patch, c.Vision.Merge, nil
+	}
+}
+
+// form is defined by the prefixes of the decoder, its head ("" if it has none), and of tower and
+// projector.
+func form(name, by, text, head, rest string) checkpoint.Form {
+	rules := slices.Concat(
+		checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
+		checkpoint.Renamed(rest, "", tower, projector))
+	if head != "" {
+		rules = append(rules, [2]string{head, decoder + "lm_head."})
+	}
+	return checkpoint.Form{Name: name, By: by, Rules: rules}
+}
+
+// forms are the forms of the weights' names. save_pretrained of a base class writes the one without
+// a head.
+var forms = []checkpoint.Form{
+	form("hub", checkpoint.Loaded, "language_model.model.", "language_model.lm_head.", ""),
+	form("module", "transformers 4.52.1 to 4.52.3, state_dict() of 4.52 on, and transformers 5 "+
+		"with save_original_format=False", "model.language_model.", "lm_head.", "model."),
+	form("mixed-5.5", "transformers 5.4 and 5.5", "model.language_model.model.",
+		"language_model.lm_head.", "model."),
+	form("base-module", "a base class", "language_model.", "", ""),
+}
+
+// export is what transformers' processor needs.
+func export(parse func([]byte) (*Config, error)) *checkpoint.Export {
+	return &checkpoint.Export{
+		Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
+		Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
+		Processor: func(config map[string]json.RawMessage) (any, error) {
+			text, err := json.Marshal(config)
+			if err != nil {
+				return nil, err
+			}
+			c, err := parse(text)
+			if err != nil {
+				return nil, err
+			}
+			return map[string]any{
+				"processor_class": "PixtralProcessor", "image_token": "[IMG]",
+				"image_break_token": rowEnd, "image_end_token": lastEnd,
+				"patch_size": c.Vision.Patch, "spatial_merge_size": c.Vision.Merge,
+			}, nil
+		},
+	}
+}
