@@ -7,6 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -81,30 +82,17 @@ func (t *Tokens) Check(v *model.Values, vocab int) {
 
 // Model is what Qwen's models have in common.
 type Model struct {
+	llama.Model
 	Name  string // for errors
 	Tower *Tower
 	// Run runs the tower over the patches px of parts that are encoded, in block order.
 	Run    func(r *model.Run, px []float32, parts []Part, need model.Needs) (*Encoded, error)
 	Attn   *nn.Attention // of the tower
-	Text   model.Decoder
 	Tokens Tokens
-	About  model.Info
 }
-
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.Text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.Tokens.Image }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return m.Tokens.Video }
 
 // Marks implements model.Marked.
 func (m *Model) Marks() (before, after int32) { return m.Tokens.Before, m.Tokens.After }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.About }
 
 // Project implements model.Multimodal: features already passed the merger.
 func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {

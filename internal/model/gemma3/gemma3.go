@@ -35,13 +35,12 @@ const (
 
 // Model is a bound model.
 type Model struct {
+	llama.Model
 	cfg    *Config
 	vision *clip.Encoder
 	norm   *nn.RMSNorm
 	proj   *nn.Linear
-	text   *llama.Decoder
 	cells  []nn.Mix // the patches of each token
-	info   model.Info
 }
 
 var _ model.Framed = (*Model)(nil)
@@ -57,12 +56,13 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	p, width, hidden := b.In("multi_modal_projector."), c.Vision.Hidden, c.Text.Hidden
 	m.norm = p.OffsetRMSNorm("mm_soft_emb_norm", "vision hidden", width, c.Vision.Eps)
 	m.proj = p.Transposed("mm_input_projection_weight", "vision hidden, text hidden", hidden, width)
-	m.text = llama.New(b.In(decoder), c.Text)
-	if err := b.Finish(); err != nil {
+	m.Text = llama.New(b.In(decoder), c.Text)
+	m.Image, m.Video = c.ImageToken, -1
+	if err := m.Finish(b, architecture, &c.Text); err != nil {
 		return nil, err
 	}
 	m.cells = c.cells(c.Vision.Grid(), c.Vision.Grid())
-	m.describe(b)
+	m.describe()
 	return m, nil
 }
 
@@ -82,10 +82,8 @@ func (c *Config) cells(rows, cols int) []nn.Mix {
 }
 
 // describe fills in info.
-func (m *Model) describe(b *model.Binder) {
-	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
-	info.Architecture, info.EOS = architecture, m.cfg.Text.EOS
-	info.Params, info.Bytes, info.Types = b.Params()
+func (m *Model) describe() {
+	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.About
 	info.Vision = []model.Field{
 		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
 		{Name: "patches per visual token", Value: m.cfg.Pool * m.cfg.Pool},
@@ -93,7 +91,6 @@ func (m *Model) describe(b *model.Binder) {
 		{Name: "hidden", Value: v.Hidden}, {Name: "heads", Value: v.Heads},
 		{Name: "layers", Value: v.Layers}, {Name: "mlp", Value: v.MLP},
 	}
-	info.Text = t.Fields()
 	info.Sizes = &model.Sizes{
 		Tokens: len(m.cells), Views: 1, NoClass: true, Cell: m.cfg.Pool * m.cfg.Pool,
 		Features: v.Hidden, Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
@@ -101,23 +98,11 @@ func (m *Model) describe(b *model.Binder) {
 	}
 }
 
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return -1 }
-
 // Frame implements model.Framed: the template writes a token that is not the picture's, and the
 // processor texts around it.
 func (m *Model) Frame() (place, first, last string) {
 	return before, "\n\n" + before, after + "\n\n"
 }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {

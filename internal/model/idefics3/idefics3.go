@@ -36,12 +36,11 @@ const (
 
 // Model is a bound model.
 type Model struct {
+	llama.Model
 	cfg    *Config
 	vision *clip.Encoder
 	proj   *nn.Linear
-	text   *llama.Decoder
 	spell  func(text string) ([]int32, error) // nil: the files have no tokenizer
-	info   model.Info
 }
 
 var _ model.Spelled = (*Model)(nil)
@@ -57,11 +56,12 @@ func newModel(ck *model.Source, class string) (model.Multimodal, error) {
 	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision)}
 	m.proj = b.Linear("model.connector.modality_projection.proj",
 		"text hidden, vision hidden * scale_factor²", c.Text.Hidden, c.wide(), false)
-	m.text = llama.New(b.In(decoder), c.Text)
-	if err := b.Finish(); err != nil {
+	m.Text = llama.New(b.In(decoder), c.Text)
+	m.Image, m.Video = c.ImageToken, -1
+	if err := m.Finish(b, class, &c.Text); err != nil {
 		return nil, err
 	}
-	m.describe(b, class)
+	m.describe()
 	if ck.Make != nil {
 		m.spell = m.standIn
 	}
@@ -75,12 +75,10 @@ func (c *Config) wide() int { return c.Scale * c.Scale * c.Vision.Hidden }
 // Sizes are reported.
 const across = 4
 
-// describe describes the model of the given class to which b has bound all of its weights.
-func (m *Model) describe(b *model.Binder, class string) {
-	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
+// describe describes encoder and sizes.
+func (m *Model) describe() {
+	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.About
 	n := m.cfg.side() * m.cfg.side()
-	info.Architecture, info.EOS = class, m.cfg.Text.EOS
-	info.Params, info.Bytes, info.Types = b.Params()
 	info.Vision = []model.Field{
 		{Name: "side of a view (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
 		{Name: "patches along a token", Value: m.cfg.Scale},
@@ -88,7 +86,6 @@ func (m *Model) describe(b *model.Binder, class string) {
 		{Name: "heads", Value: v.Heads}, {Name: "layers", Value: v.Layers},
 		{Name: "mlp", Value: v.MLP},
 	}
-	info.Text = t.Fields()
 	views := across*across + 1
 	info.Sizes = &model.Sizes{
 		Tokens: views * n, Views: views, NoClass: true, Cell: m.cfg.Scale * m.cfg.Scale,
@@ -118,18 +115,6 @@ func (m *Model) standIn(text string) (ids []int32, _ error) {
 	}
 	return ids, nil
 }
-
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return -1 }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
@@ -284,7 +269,7 @@ func (m *Model) visual(
 	}
 	m.vision.Read(r.Pool, v, out, cells, lo, hi)
 	texts := make([]float32, len(p.lay.Texts)*c)
-	if err := m.text.Embed(texts, p.lay.Texts); err != nil {
+	if err := m.Text.Embed(texts, p.lay.Texts); err != nil {
 		return nil, err
 	}
 	v.X = nn.Gathered(nn.Joined([][]float32{v.ViewsX, texts}), p.lay.Rows(len(cells)), c) // (3)

@@ -36,13 +36,12 @@ const wholeAndTiles = 10
 
 // Model is a bound model.
 type Model struct {
+	llama.Model
 	cfg    *Config
 	vision *clip.Encoder
 	norm   *nn.LayerNorm
 	w1, w2 *nn.Linear
-	text   *llama.Decoder
 	order  []int32 // rows of a view that make its class row and its cells, see [cells]
-	info   model.Info
 }
 
 var _ model.Framed = (*Model)(nil)
@@ -60,20 +59,19 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m.norm = p.LayerNorm("layer_norm", "vision hidden * cell", width, 1e-5)
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * cell", hidden, width, true)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, true)
-	m.text = llama.New(b.In(decoder), c.Text)
-	if err := b.Finish(); err != nil {
+	m.Text = llama.New(b.In(decoder), c.Text)
+	m.Image, m.Video = c.ImageToken, -1
+	if err := m.Finish(b, architecture, &c.Text); err != nil {
 		return nil, err
 	}
 	m.order = cells(c.Vision.Grid(), c.Vision.Grid(), c.Merge)
-	m.describe(b)
+	m.describe()
 	return m, nil
 }
 
 // describe fills in info.
-func (m *Model) describe(b *model.Binder) {
-	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
-	info.Architecture, info.EOS = architecture, m.cfg.Text.EOS
-	info.Params, info.Bytes, info.Types = b.Params()
+func (m *Model) describe() {
+	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.About
 	info.Vision = []model.Field{
 		{Name: "tile side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
 		{Name: "patches per visual token", Value: m.cfg.cell()},
@@ -81,7 +79,6 @@ func (m *Model) describe(b *model.Binder) {
 		{Name: "heads", Value: v.Heads}, {Name: "layers", Value: v.Layers},
 		{Name: "mlp", Value: v.MLP}, {Name: "feature state", Value: m.cfg.Feature},
 	}
-	info.Text = t.Fields()
 	info.Sizes = &model.Sizes{
 		Tokens: wholeAndTiles * m.cfg.tokens(), Views: wholeAndTiles, Cell: m.cfg.cell(),
 		Features: m.cfg.width(), Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
@@ -105,20 +102,8 @@ func cells(rows, cols, merge int) []int32 {
 	return order
 }
 
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return -1 }
-
 // Frame implements model.Framed: the processor writes these tokens, not the chat template.
 func (m *Model) Frame() (place, first, last string) { return "", before, after }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {

@@ -121,13 +121,12 @@ func Features(v *model.Values, layers, def int) (states []int) {
 
 // Model is a bound model of this family.
 type Model struct {
+	llama.Model
 	cfg     *Config
 	vision  *clip.Encoder
 	w1, w2  *nn.Linear
-	text    *llama.Decoder
 	newline []float32 // [text hidden]; nil: pictures are not cut into tiles
 	lay     Lay
-	info    model.Info
 }
 
 // Lay returns the pictures of px, or its video.
@@ -154,18 +153,17 @@ func bind(b *model.Binder, c *Config, lay Lay) *Model {
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * feature layers", c.Text.Hidden,
 		c.Vision.Hidden*len(c.Features), c.Bias)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", c.Text.Hidden, c.Text.Hidden, c.Bias)
-	m.text = llama.New(b.In(decoder), c.Text)
+	m.Text = llama.New(b.In(decoder), c.Text)
 	return m
 }
 
 // finish describes a model to which b has bound all of its weights.
 func (m *Model) finish(b *model.Binder, architecture string) error {
-	if err := b.Finish(); err != nil {
+	m.Image, m.Video = m.cfg.ImageToken, m.cfg.VideoToken
+	if err := m.Finish(b, architecture, &m.cfg.Text); err != nil {
 		return err
 	}
-	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.info
-	info.Architecture, info.EOS = architecture, m.cfg.Text.EOS
-	info.Params, info.Bytes, info.Types = b.Params()
+	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.About
 	info.Vision = []model.Field{
 		{Name: "picture side (px)", Value: v.ImageSide}, {Name: "patch (px)", Value: v.Patch},
 		{Name: "visual tokens per picture", Value: m.tokens()}, {Name: "hidden", Value: v.Hidden},
@@ -173,7 +171,6 @@ func (m *Model) finish(b *model.Binder, architecture string) error {
 		{Name: "mlp", Value: v.MLP},
 		{Name: "feature states", Value: m.cfg.Features},
 	}
-	info.Text = t.Fields()
 	info.Sizes = &model.Sizes{
 		Tokens: m.tokens(), Views: 1, NoClass: v.Class() == 0,
 		Patch: 3 * v.Patch * v.Patch, Vocab: t.Vocab,
@@ -192,18 +189,6 @@ func (m *Model) tokens() int {
 	}
 	return n
 }
-
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return m.cfg.VideoToken }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {

@@ -43,12 +43,12 @@ func NewTiled(
 	if err := t.finish(b, architecture); err != nil {
 		return nil, err
 	}
-	t.info.Sizes.Views = views
-	t.info.Sizes.Tokens *= views
-	t.info.Vision = append(t.info.Vision, model.Field{
+	t.About.Sizes.Views = views
+	t.About.Sizes.Tokens *= views
+	t.About.Vision = append(t.About.Vision, model.Field{
 		Name: "canvases (height, width)", Value: c.Canvases,
 	})
-	t.info.Vision = append(t.info.Vision, fields...)
+	t.About.Vision = append(t.About.Vision, fields...)
 	return t, nil
 }
 

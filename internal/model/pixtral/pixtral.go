@@ -43,13 +43,12 @@ const eps = 1e-5
 
 // Model is a bound model.
 type Model struct {
+	llama.Model
 	cfg    *Config
 	vision *cells.Whole
 	merger *merger // nil: a token is one patch
 	w1, w2 *nn.Linear
-	text   *llama.Decoder
 	spell  func(text string) ([]int32, error) // nil: the files have no tokenizer
-	info   model.Info
 }
 
 var _ model.Spelled = (*Model)(nil)
@@ -73,14 +72,12 @@ func newModel(
 	}
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden", hidden, width, c.Bias)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, c.Bias)
-	m.text = llama.New(b.In(decoder), c.Text)
-	if err := b.Finish(); err != nil {
+	m.Text = llama.New(b.In(decoder), c.Text)
+	m.Image, m.Video = c.ImageToken, -1
+	if err := m.Finish(b, class, &c.Text); err != nil {
 		return nil, err
 	}
-	info := &m.info
-	info.Architecture, info.EOS, info.SizesOf = class, c.Text.EOS, m.sizes
-	info.Params, info.Bytes, info.Types = b.Params()
-	info.Vision, info.Text = c.Vision.Fields(), c.Text.Fields()
+	m.About.SizesOf, m.About.Vision = m.sizes, c.Vision.Fields()
 	if ck.Make != nil { // a model that is only measured has no tokenizer
 		m.spell = func(string) ([]int32, error) { return []int32{0}, nil }
 	}
@@ -167,18 +164,6 @@ func (m *Model) sizes(tokens int) *model.Sizes {
 
 // Spell implements model.Spelled.
 func (m *Model) Spell(ids func(text string) ([]int32, error)) { m.spell = ids }
-
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
-
-// ImageToken implements model.Multimodal.
-func (m *Model) ImageToken() int32 { return m.cfg.ImageToken }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return -1 }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
 
 // EncodeWork implements model.Multimodal.
 func (m *Model) EncodeWork(px *imageproc.Pixels, _ float64) (rows int, attention float64) {
@@ -320,7 +305,7 @@ func (m *Model) Encode(
 		n := (v.T - 1) * c
 		v.ViewsX, x = x[:n:n], x[n:]
 		texts := make([]float32, len(v.Views.Texts)*c)
-		if err := m.text.Embed(texts, v.Views.Texts); err != nil {
+		if err := m.Text.Embed(texts, v.Views.Texts); err != nil {
 			return nil, err
 		}
 		v.X = nn.Gathered(nn.Joined([][]float32{v.ViewsX, texts}), v.Views.Rows(v.T-1), c)

@@ -68,21 +68,20 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
 	m.Model = cells.Model{
 		Name: "qwen25vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,
-		Text: llama.New(b, c.Text), Tokens: c.Tokens,
-		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
+		Tokens: c.Tokens, Model: llama.Model{
+			Text: llama.New(b, c.Text), Image: c.Tokens.Image, Video: c.Tokens.Video,
+		},
 	}
-	if err := b.Finish(); err != nil {
+	if err := m.Finish(b, architecture, &c.Text); err != nil {
 		return nil, err
 	}
 	if err := c.CheckWidth(m.Name, "out_hidden_size", c.Vision.Out); err != nil {
 		return nil, err
 	}
-	info := &m.About
-	info.Params, info.Bytes, info.Types = b.Params()
+	m.About.SizesOf = m.sizes
 	v := &c.Vision
-	info.Vision = append(v.Fields(), model.Field{Name: "window (px)", Value: v.Window},
+	m.About.Vision = append(v.Fields(), model.Field{Name: "window (px)", Value: v.Window},
 		model.Field{Name: "layers that see the whole picture", Value: v.Full})
-	info.Text = c.Text.Fields()
 	return m, nil
 }
 

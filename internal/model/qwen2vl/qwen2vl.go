@@ -51,18 +51,18 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m := &Model{cfg: c, vision: cells.NewWhole(b.In("visual."), c.Vision, names, nn.QuickGELU)}
 	m.Model = cells.Model{
 		Name: "qwen2vl", Tower: &c.Vision, Run: m.vision.Encode, Attn: &m.vision.Attn,
-		Text: llama.New(b, c.Text), Tokens: c.Tokens,
-		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
+		Tokens: c.Tokens, Model: llama.Model{
+			Text: llama.New(b, c.Text), Image: c.Tokens.Image, Video: c.Tokens.Video,
+		},
 	}
-	if err := b.Finish(); err != nil {
+	if err := m.Finish(b, architecture, &c.Text); err != nil {
 		return nil, err
 	}
 	if err := c.CheckWidth(m.Name, "hidden_size", c.Vision.Out); err != nil {
 		return nil, err
 	}
-	info := &m.About
-	info.Params, info.Bytes, info.Types = b.Params()
-	info.Vision, info.Text = c.Vision.Fields(), c.Text.Fields()
+	m.About.SizesOf = m.sizes
+	m.About.Vision = c.Vision.Fields()
 	return m, nil
 }
 

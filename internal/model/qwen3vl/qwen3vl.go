@@ -49,18 +49,17 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
 	m.Model = cells.Model{
 		Name: "qwen3vl", Tower: &c.Vision.Tower, Run: m.vision.Encode, Attn: &m.vision.Attn,
-		Text: llama.New(b, c.Text), Tokens: c.Tokens,
-		About: model.Info{Architecture: architecture, EOS: c.Text.EOS, SizesOf: m.sizes},
+		Tokens: c.Tokens, Model: llama.Model{
+			Text: llama.New(b, c.Text), Image: c.Tokens.Image, Video: c.Tokens.Video,
+		},
 	}
-	if err := b.Finish(); err != nil {
+	if err := m.Finish(b, architecture, &c.Text); err != nil {
 		return nil, err
 	}
-	info := &m.About
-	info.Params, info.Bytes, info.Types = b.Params()
-	info.Vision = append(c.Vision.Fields(), model.Field{
+	m.About.SizesOf = m.sizes
+	m.About.Vision = append(c.Vision.Fields(), model.Field{
 		Name: "layers that the decoder reads too", Value: c.Vision.Deep,
 	})
-	info.Text = c.Text.Fields()
 	return m, nil
 }
 

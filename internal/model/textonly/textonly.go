@@ -14,10 +14,7 @@ import (
 var errNoEncoder = errors.New("textonly: the model's files hold no picture encoder")
 
 // Model is a bound decoder.
-type Model struct {
-	text *llama.Decoder
-	info model.Info
-}
+type Model struct{ llama.Model }
 
 // New binds the decoder whose weights' names begin with prefix. read returns its configuration.
 func New(
@@ -33,19 +30,12 @@ func New(
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{
-		text: llama.New(b.In(prefix), c), info: model.Info{Architecture: architecture, EOS: c.EOS},
-	}
-	if err := b.Finish(); err != nil {
+	m := &Model{llama.Model{Text: llama.New(b.In(prefix), c), Image: -1, Video: -1}}
+	if err := m.Finish(b, architecture, &c); err != nil {
 		return nil, err
 	}
-	m.info.Params, m.info.Bytes, m.info.Types = b.Params()
-	m.info.Text = c.Fields()
 	return m, nil
 }
-
-// Decoder implements model.Multimodal.
-func (m *Model) Decoder() model.Decoder { return m.text }
 
 // Pictures implements model.Multimodal: it returns an error, because there is no encoder.
 func (m *Model) Pictures(*imageproc.Pixels) ([]model.Picture, error) { return nil, errNoEncoder }
@@ -63,12 +53,3 @@ func (m *Model) EncodeWork(*imageproc.Pixels, float64) (rows int, attention floa
 
 // Project implements model.Multimodal. There are no features to project.
 func (m *Model) Project(*model.Run, []float32, int) []float32 { return nil }
-
-// ImageToken implements model.Multimodal: no id stands for a picture.
-func (m *Model) ImageToken() int32 { return -1 }
-
-// VideoToken implements model.Multimodal.
-func (m *Model) VideoToken() int32 { return -1 }
-
-// Info implements model.Multimodal.
-func (m *Model) Info() model.Info { return m.info }
