@@ -13,7 +13,7 @@ type Family struct {
 	// Tower is the model_type of vision_config by which the family differs from another with the
 	// same architecture and model_type; "": it has every other.
 	Tower string
-	Forms []Form // of the weights' names
+	Forms []Form // of the weights' names; the first is the hub's
 	// Bias reports whether a quantised module has a bias; nil: none has.
 	Bias func(module string) bool
 	GGUF *GGUF // nil: llama.cpp does not write it

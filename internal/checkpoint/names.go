@@ -65,6 +65,26 @@ func (f *Form) canonical(name string) (string, bool) {
 	return name, false
 }
 
+// file returns the name of form f of a canonical name.
+func (f *Form) file(name string) string {
+	for _, r := range f.Rules {
+		if rest, ok := strings.CutPrefix(name, r[1]); ok {
+			return r[0] + rest
+		}
+	}
+	return name
+}
+
+// Named returns b with its weights under their names in files of form f.
+func (f *Form) Named(b Bundle) *Store {
+	s := &Store{What: *b.About(), Docs: *b.Parts(), Weights: map[string]*Weight{}}
+	for _, name := range b.Names() {
+		s.Weights[f.file(name)], _ = b.Tensor(name)
+	}
+	s.Seal()
+	return s
+}
+
 // strangers are parts of names that belong to no model. Other programs that load such a file would
 // run with random weights instead.
 var strangers = []struct{ part, why string }{

@@ -67,10 +67,11 @@ func Write(
 		return fmt.Errorf("checkpoint: write: %s: %w", b.Parts().Config.From, err)
 	}
 	w := writer{dir: dir, b: b, d: d, config: config, stopped: stopped, added: map[string]int{}}
-	steps := []func() error{w.writeConfig, w.writeTokenizer, w.writeDocuments, w.writeWeights}
+	steps := []func() error{w.writeConfig, w.writeTokenizer, w.writeDocuments}
 	if w.export = family.Export; w.export != nil {
 		steps = append([]func() error{w.pictureToken, w.unread, w.writeProcessor}, steps...)
 	}
+	steps = append(steps, func() error { return w.writeWeights(family.Forms[0].Named(w.b)) })
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return fmt.Errorf("checkpoint: write: %w", err)
@@ -151,14 +152,7 @@ func (w *writer) set(more map[string]*checkpoint.Weight) {
 	if len(more) == 0 {
 		return
 	}
-	grown := &checkpoint.Store{
-		What:    *w.b.About(),
-		Docs:    *w.b.Parts(),
-		Weights: map[string]*checkpoint.Weight{},
-	}
-	for _, name := range w.b.Names() {
-		grown.Weights[name], _ = w.b.Tensor(name)
-	}
+	grown := new(checkpoint.Form).Named(w.b)
 	maps.Copy(grown.Weights, more)
 	grown.Seal()
 	w.b = grown
@@ -331,12 +325,12 @@ func (w *writer) writeProcessor() error {
 	return w.object("processor_config.json", settings)
 }
 
-// writeWeights writes one file, or shards with their index.
-func (w *writer) writeWeights() error {
+// writeWeights writes b's weights to one file, or to shards with their index.
+func (w *writer) writeWeights(b checkpoint.Bundle) error {
 	var shards [][]string
 	size, total := int64(0), int64(0)
-	for _, name := range w.b.Names() {
-		t, _ := w.b.Tensor(name)
+	for _, name := range b.Names() {
+		t, _ := b.Tensor(name)
 		n := int64(t.Len() * w.d.Size())
 		if len(shards) == 0 || size > 0 && size+n > maxShard {
 			shards, size = append(shards, nil), 0
@@ -353,7 +347,7 @@ func (w *writer) writeWeights() error {
 		for _, name := range names {
 			index[name] = file
 		}
-		if err := w.shard(file, names); err != nil {
+		if err := w.shard(file, b, names); err != nil {
 			return err
 		}
 	}
@@ -365,14 +359,14 @@ func (w *writer) writeWeights() error {
 	})
 }
 
-func (w *writer) shard(file string, names []string) (err error) {
+func (w *writer) shard(file string, b checkpoint.Bundle, names []string) (err error) {
 	f, err := os.Create(filepath.Join(w.dir, file))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	out := &guarded{f, w.stopped}
-	if err := checkpoint.Dump(out, w.b, names, w.d, map[string]string{"format": "pt"}); err != nil {
+	if err := checkpoint.Dump(out, b, names, w.d, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
 	return f.Sync()

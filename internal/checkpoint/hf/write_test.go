@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
@@ -162,6 +164,41 @@ func TestWriteNamed(t *testing.T) {
 		}
 		if err != nil || want == "" || got.Named["start_image_token"] != want {
 			t.Errorf("%s: got %v, %v, want %q", settings, got, err, want)
+		}
+	}
+}
+
+// Ensure that weights are written under the names that transformers writes, whatever their names
+// here, and with them the number of tokens that its processor writes for a tile.
+func TestWriteNames(t *testing.T) {
+	for _, name := range []string{
+		"idefics3-tiny", "smolvlm-tiny", "qwen3vl-tiny", "qwen2vl-tied-tiny", "internvl-tiny",
+	} {
+		src, dir := filepath.Join("..", "..", "engine", "testdata", name), t.TempDir()
+		s, err := open(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := Write(dir, s, families.Files.Of(s.Docs.Config.Data), tensor.F32,
+			going); err != nil {
+			t.Fatal(err)
+		}
+		var names [2][]string
+		for i, d := range []string{src, dir} {
+			f, err := checkpoint.OpenSafetensors(filepath.Join(d, "model.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			names[i] = slices.Sorted(maps.Keys(f.Tensors))
+		}
+		if !slices.Equal(names[0], names[1]) {
+			t.Errorf("%s: got %q, want %q", name, names[1], names[0])
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, "processor_config.json")); name ==
+			"smolvlm-tiny" && (err != nil || !bytes.Contains(data, []byte(`"image_seq_len": 9`))) {
+			t.Errorf("%s: processor_config.json: %s, %v", name, data, err)
 		}
 	}
 }

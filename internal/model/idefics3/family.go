@@ -2,6 +2,8 @@ package idefics3
 
 import (
 	_ "embed" // shapes
+	"encoding/json"
+	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -31,6 +33,7 @@ func family(
 	return model.Family{
 		Family: checkpoint.Family{
 			Name: name, Architectures: []string{class}, Forms: forms, GGUF: g,
+			Export: export(strings.TrimSuffix(processor, "ImageProcessor") + "Processor"),
 		},
 		New: func(ck *model.Source) (model.Multimodal, error) {
 			return newModel(ck, class)
@@ -53,6 +56,27 @@ var (
 	//go:embed shapes/smolvlm2-2.2b.json
 	shape22b []byte
 )
+
+// export is what transformers' processor of the given class needs: without it, it would write 169
+// tokens for a tile.
+func export(class string) *checkpoint.Export {
+	return &checkpoint.Export{
+		Unread: func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
+		Processor: func(config map[string]json.RawMessage) (any, error) {
+			text, err := json.Marshal(config)
+			if err != nil {
+				return nil, err
+			}
+			c, err := ParseConfig(text)
+			if err != nil {
+				return nil, err
+			}
+			return map[string]any{
+				"processor_class": class, "image_seq_len": c.side() * c.side(),
+			}, nil
+		},
+	}
+}
 
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without
 // a head; a model with a tied head needs none.
