@@ -304,20 +304,25 @@ func (r *Settings) clip() *CLIP {
 }
 
 // NewSigLIP makes a [CLIP] that resizes to a given height and width and crops nothing.
-func NewSigLIP(r *Settings) Processor { return r.square("SiglipImageProcessor", Bicubic) }
+func NewSigLIP(r *Settings) Processor {
+	return r.square("SiglipImageProcessor", "shortest_edge", Bicubic)
+}
 
 // NewGemma3 makes a [CLIP] that resizes pictures to one size without keeping their ratio, as
 // transformers' Gemma3ImageProcessor does. It cuts no crops (do_pan_and_scan).
-func NewGemma3(r *Settings) Processor { return r.square("Gemma3ImageProcessor", Bilinear) }
+func NewGemma3(r *Settings) Processor {
+	return r.square("Gemma3ImageProcessor", "square", Bilinear)
+}
 
 // square makes a [CLIP] called name that resizes pictures to one size, by default with filter.
-func (r *Settings) square(name string, filter Filter) Processor {
+// intKey is what a size of one number is.
+func (r *Settings) square(name, intKey string, filter Filter) Processor {
 	half := [3]float64{0.5, 0.5, 0.5}
 	c := &CLIP{
 		doResize: r.Bool("do_resize", true), filter: r.filter(filter),
 		norm: r.normalisation(half, half), name: name,
 	}
-	s := r.size("size", "square", size{"height": 224, "width": 224})
+	s := r.size("size", intKey, size{"height": 224, "width": 224})
 	if r.is("size", s, maxSide, "height", "width") {
 		c.height, c.width = s["height"], s["width"]
 	} else {
@@ -357,7 +362,7 @@ func (r *Settings) rejectOthers() {
 		}
 		want := ""
 		switch {
-		case strings.HasPrefix(key, "do_") && string(v) != "false":
+		case (strings.HasPrefix(key, "do_") || key == "use_square_size") && string(v) != "false":
 			want = "false"
 		case slices.Contains(refused, key):
 			want = "null"

@@ -14,6 +14,8 @@ var kinds = []Kind{
 	{[]string{"CLIPImageProcessor", "CLIPFeatureExtractor"}, NewCLIP},
 	{[]string{"LlavaImageProcessor"}, NewPadded},
 	{[]string{"LlavaNextImageProcessor"}, NewTiles},
+	{[]string{"SiglipImageProcessor"}, NewSigLIP},
+	{[]string{"Idefics3ImageProcessor"}, NewSplits},
 	{[]string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"}, NewPatches},
 }
 
@@ -75,6 +77,9 @@ func TestParseProcessorErrors(t *testing.T) {
 		{clip(`"do_resize":"yes"`), `do_resize: got "yes"`},
 		{clip(`"do_pad":true`), "do_pad: got true, which is not supported, want false"},
 		{clip(`"do_thumbnail":true`), "do_thumbnail: got true, which is not supported, want false"},
+		{clip(`"use_square_size":true`), "use_square_size: got true, which is not supported, want false"},
+		{`{"image_processor_type":"SiglipImageProcessor","size":28}`, `size: got {"shortest_edge":28}`},
+		{`{"image_processor_type":"Idefics3ImageProcessor","size":28}`, `size: got {"shortest_edge":28}`},
 		{clip(`"crop_pct":0.9`), "crop_pct: got 0.9, which is not supported, want null"},
 		{clip(`"data_format":"channels_last"`), `data_format: got "channels_last", which is not supported, want "channels_first"`},
 		{`{"image_processor_type":"LlavaImageProcessor","do_pad":true,"background_color":0}`, "background_color"},

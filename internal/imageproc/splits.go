@@ -77,9 +77,10 @@ func (s *Splits) Limit(lo, hi int) (Processor, error) {
 	return &out, nil
 }
 
-// longest reads a size that is the length of a picture's longest edge.
+// longest reads a size that is the length of a picture's longest edge. One number is another size
+// in transformers.
 func (r *Settings) longest(key string, def int) int {
-	s := r.size(key, "longest_edge", size{"longest_edge": def})
+	s := r.size(key, "shortest_edge", size{"longest_edge": def})
 	if !r.is(key, s, maxSide, "longest_edge") {
 		r.Fail(key, "got %s, want longest_edge", describe(s))
 		return def

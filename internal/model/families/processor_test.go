@@ -197,6 +197,7 @@ func TestSettingsRefused(t *testing.T) {
 		{"onevision", `"do_pad":true`, `"do_pad":false`, "do_pad", true},
 		{"onevision", `"do_pad":true`, `"do_resize":false`, "do_resize", true},
 		{"onevision", `"do_pad":true`, `"do_center_crop":true`, "do_center_crop", true},
+		{"onevision", `"do_pad":true`, `"crop_size":192`, "crop_size", true},
 		{"onevision", `"do_pad":true`, `"image_grid_pinpoints":[[384,100]]`, "image_grid_pinpoints", true},
 		{"onevision", `"do_resize":true`, `"do_resize":false`, "do_resize", false},
 		{"onevision", `"do_resize":true`, `"do_center_crop":true`, "do_center_crop", false},
