@@ -133,7 +133,7 @@ func rotations(t *model.Values, c *llama.Config) {
 	if t.Has("rope_scaling") { // it replaces the others, as in transformers
 		p := t.Object("rope_scaling", false)
 		if turn(p, c); p.Has("type") && !p.Has("rope_type") {
-			p.Fail("rope_type", "missing, want the type here: transformers 5 does not read \"type\"")
+			p.Fail("rope_type", "missing, want the type here: transformers 5 reads no \"type\"")
 		}
 	}
 }
