@@ -140,17 +140,8 @@ type kernelsJSON struct {
 	Kernel  string       `json:"kernel"`
 	Against string       `json:"against,omitempty"` // the type of --against
 	Prompt  bool         `json:"prompt,omitempty"`  // all rows are a prompt's
-	Peaks   peaksJSON    `json:"peaks"`
+	Peaks   benchPeaks   `json:"peaks"`
 	Kernels []kernelJSON `json:"kernels"`
-}
-
-// peaksJSON are the limits of the machine.
-type peaksJSON struct {
-	FMA    float64 `json:"fma_gflops"`
-	Dot    float64 `json:"dot_gops"`    // 8 bits
-	Nibble float64 `json:"nibble_gops"` // 4 bits
-	Word   float64 `json:"word_gops"`   // 16 bits
-	DRAM   float64 `json:"dram_gbs"`
 }
 
 // kernelJSON is one product: rate, micro and peak in the same unit.
@@ -457,7 +448,7 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 	// measure the limits that no kernel needed
 	for what, measure := range map[string]func(*kernel.Pool) float64{
 		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "nibble": kernel.PeakNibble,
-		"word": kernel.PeakWord, "dram": kernel.PeakRead,
+		"word": kernel.PeakWord, "bf16": kernel.PeakBF16, "dram": kernel.PeakRead,
 	} {
 		if key := (peakKey{what, threads}); b.peaks[key] == nil {
 			b.peaks[key] = []float64{measure(p)}
@@ -466,10 +457,10 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 	out := &kernelsJSON{
 		CPU: calibrate.CPU(), Kernel: kernel.Implementation(), Against: b.o.against,
 		Prompt: b.o.prompt,
-		Peaks: peaksJSON{
+		Peaks: benchPeaks{
 			FMA: peak("fma", threads), Dot: peak("dot", threads),
 			Nibble: peak("nibble", threads), Word: peak("word", threads),
-			DRAM: peak("dram", threads),
+			BF16: peak("bf16", threads), DRAM: peak("dram", threads),
 		}, Kernels: []kernelJSON{},
 	}
 	left := 0
@@ -511,11 +502,8 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 
 // write prints the table.
 func (r *kernelsJSON) write(w io.Writer) error {
-	fmt.Fprintf(w, "%s, kernel %s\npeaks on %d threads: %.0f GFLOP/s (multiply-add), "+
-		"%.0f GOP/s (16 bits), %.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading "+
-		"memory)\n\n",
-		r.CPU, kernel.Implementation(), r.mostThreads(), r.Peaks.FMA, r.Peaks.Word, r.Peaks.Dot,
-		r.Peaks.Nibble, r.Peaks.DRAM)
+	fmt.Fprintf(w, "%s, kernel %s\npeaks on %d threads: %s\n\n", r.CPU, kernel.Implementation(),
+		r.mostThreads(), &r.Peaks)
 	rows := [][]string{
 		{"KERNEL", "THREADS", "OUT", "IN", "ROWS", "RATE", "BEST", "MICRO", "PEAK", "UNIT",
 			"RATE/MICRO", "MICRO/PEAK", "RATE/PEAK", "QUIET", "CPU"}}

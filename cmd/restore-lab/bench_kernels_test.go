@@ -155,7 +155,7 @@ func TestBenchKernelsLimits(t *testing.T) {
 
 func TestBenchKernelsTable(t *testing.T) {
 	var out bytes.Buffer
-	peaks := peaksJSON{FMA: 400, Dot: 1600, Nibble: 1700, Word: 800, DRAM: 40}
+	peaks := benchPeaks{FMA: 400, BF16: 350, Dot: 1600, Nibble: 1700, Word: 800, DRAM: 40}
 	result := &kernelsJSON{CPU: "a CPU", Peaks: peaks, Kernels: []kernelJSON{
 		{Name: "q4", M: 1, N: 4096, K: 11008, Threads: 2, Rate: 36, Micro: 72, Peak: 40},
 		{Name: "q8", M: 124, N: 4096, K: 4096, Threads: 2, Rate: 900, Micro: 1200, Peak: 1600,
@@ -165,7 +165,7 @@ func TestBenchKernelsTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"a CPU", "1600 GOP/s (8 bits), 1700 GOP/s (4 bits)",
+		"a CPU", "350 GFLOP/s (bfloat16)", "1600 GOP/s (8 bits), 1700 GOP/s (4 bits)",
 		"GB/s   50 %        180 %       90 %", "GOP/s  75 %        75 %        56 %",
 		"OVER 1  LEAST  REACHED", "11.50×  9.25×  56 %",
 	} {

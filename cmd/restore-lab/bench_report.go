@@ -71,6 +71,12 @@ type benchPeaks struct {
 	DRAM   float64 `json:"dram_gbs"`
 }
 
+func (p *benchPeaks) String() string {
+	return fmt.Sprintf("%.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s "+
+		"(16 bits), %.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)", p.FMA,
+		p.BF16, p.Word, p.Dot, p.Nibble, p.DRAM)
+}
+
 // of is the limit of products with weights of that type.
 func (p *benchPeaks) of(quant string) float64 {
 	switch quant {
@@ -318,9 +324,7 @@ func (j *benchJSON) write(w io.Writer) error {
 	if j.Encoder != "" {
 		fmt.Fprintf(w, "encoder: %s\n", &engine.Encoder{Type: j.Encoder, Why: j.EncoderWhy})
 	}
-	fmt.Fprintf(w, "peaks: %.0f GFLOP/s (multiply-add), %.0f GFLOP/s (bfloat16), %.0f GOP/s "+
-		"(16 bits), %.0f GOP/s (8 bits), %.0f GOP/s (4 bits), %.1f GB/s (reading memory)\n",
-		j.Peaks.FMA, j.Peaks.BF16, j.Peaks.Word, j.Peaks.Dot, j.Peaks.Nibble, j.Peaks.DRAM)
+	fmt.Fprintf(w, "peaks: %s\n", &j.Peaks)
 	how := "RESTORE over " + j.Base
 	if !j.Restore {
 		how = j.Base
