@@ -86,7 +86,7 @@ func (m *Image) key() Key {
 	if m.decoded() {
 		return pixelsKey(m.Picture)
 	}
-	o := fmt.Sprint(m.Decode.EXIF, m.Decode.Alpha)
+	o := fmt.Sprint(m.Decode.EXIF)
 	return keyOf([]byte("file"), []byte(o), m.File)
 }
 

@@ -57,7 +57,7 @@ func decoded(t testing.TB, path string) *imageproc.Picture {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	must(t, err)
-	pic, err := imageproc.Decode(data, path, imageproc.DefaultDecodeOptions())
+	pic, err := imageproc.Decode(data, path, imageproc.DecodeOptions{EXIF: true})
 	must(t, err)
 	return pic
 }

@@ -35,7 +35,7 @@ func some() []string {
 
 func picture(t testing.TB, seed int64) *imageproc.Picture {
 	t.Helper()
-	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DefaultDecodeOptions())
+	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DecodeOptions{EXIF: true})
 	must(t, err)
 	return p
 }

@@ -81,7 +81,7 @@ func TestPicturesOfTheirOwn(t *testing.T) {
 	own := methods.Options{Base: "divprune", NVis: 30}
 	image := func() Part {
 		return Part{
-			Image: &Image{File: data, Decode: imageproc.DefaultDecodeOptions()}, Reduce: &own,
+			Image: &Image{File: data, Decode: imageproc.DecodeOptions{EXIF: true}}, Reduce: &own,
 		}
 	}
 	r := Request{Reduce: half, MaxTokens: 3, Messages: []Message{
@@ -107,7 +107,7 @@ func TestPicturesOfTheirOwn(t *testing.T) {
 		n.Images[1].Kept != 30 || n.GeneratedTokens != 0 {
 		t.Errorf("counted %+v, %v", n, err)
 	}
-	known := e.remembered((&Image{File: data, Decode: imageproc.DefaultDecodeOptions()}).key())
+	known := e.remembered((&Image{File: data, Decode: imageproc.DecodeOptions{EXIF: true}}).key())
 	if known == nil {
 		t.Fatal("the file was not remembered")
 	}

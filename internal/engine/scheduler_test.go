@@ -88,7 +88,7 @@ func drawn(t testing.TB, seed int64) *imageproc.Picture {
 	if p, ok := drawings.Load(seed); ok {
 		return p.(*imageproc.Picture)
 	}
-	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DefaultDecodeOptions())
+	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DecodeOptions{EXIF: true})
 	if err != nil {
 		t.Fatal(err)
 	}

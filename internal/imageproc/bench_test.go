@@ -46,12 +46,12 @@ func BenchmarkPicture12MP(b *testing.B) {
 	})
 	b.Run("decode", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := Decode(data, "bench.jpg", DefaultDecodeOptions()); err != nil {
+			if _, err := Decode(data, "bench.jpg", DecodeOptions{EXIF: true}); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
-	p, err := Decode(data, "bench.jpg", DefaultDecodeOptions())
+	p, err := Decode(data, "bench.jpg", DecodeOptions{EXIF: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func decodeBMP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 		return nil, 0, 0, 0, fmt.Errorf("%w: %d bytes cannot hold %dx%d pixels of %d bits",
 			errTruncated, len(data), head.w, head.h, head.bits)
 	}
-	row, err := head.rowReader(o.Alpha)
+	row, err := head.rowReader()
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
@@ -128,7 +128,7 @@ func decodeBMP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 }
 
 // rowReader returns a function that converts one row to RGB.
-func (h *bmpHeader) rowReader(alpha AlphaPolicy) (func(dst, src []byte), error) {
+func (h *bmpHeader) rowReader() (func(dst, src []byte), error) {
 	switch h.bits {
 	case 24:
 		return func(dst, src []byte) {
@@ -137,7 +137,7 @@ func (h *bmpHeader) rowReader(alpha AlphaPolicy) (func(dst, src []byte), error) 
 			}
 		}, nil
 	case 16, 32:
-		return h.maskedRow(alpha)
+		return h.maskedRow()
 	}
 	table := h.table()
 	perByte := 8 / h.bits
@@ -235,7 +235,7 @@ func (h *bmpHeader) runs(data []byte) ([]byte, error) {
 
 // maskedRow reads 16- and 32-bit pixels. A channel of n bits is scaled by
 // 255/(2ⁿ-1), rounded down, as in the reference.
-func (h *bmpHeader) maskedRow(alpha AlphaPolicy) (func(dst, src []byte), error) {
+func (h *bmpHeader) maskedRow() (func(dst, src []byte), error) {
 	var shift, top [4]uint32
 	for i, m := range h.masks {
 		if m == 0 {
@@ -261,7 +261,7 @@ func (h *bmpHeader) maskedRow(alpha AlphaPolicy) (func(dst, src []byte), error) 
 				v |= uint32(src[j+2])<<16 | uint32(src[j+3])<<24
 			}
 			r, g, b := channel(v, 0), channel(v, 1), channel(v, 2)
-			if a := channel(v, 3); h.masks[3] != 0 && alpha == White {
+			if a := channel(v, 3); h.masks[3] != 0 {
 				dst[i], dst[i+1], dst[i+2] = over(r, a), over(g, a), over(b, a)
 			} else {
 				dst[i], dst[i+1], dst[i+2] = byte(r), byte(g), byte(b)

@@ -27,29 +27,12 @@ type Limits struct {
 	MaxBytes  int64 // size of the encoded file
 }
 
-// AlphaPolicy says how transparency is resolved.
-type AlphaPolicy int
-
-const (
-	// White composites every kind of transparency on white.
-	White AlphaPolicy = iota
-	// Drop ignores transparency: hidden colours show as stored.
-	Drop
-)
-
-// DecodeOptions choose how pictures are loaded. The reference implementations use:
-//
-//	transformers load_image          {EXIF: true, Alpha: Drop}
-//	transformers 5 given a picture   {EXIF: false, Alpha: White}
-//	convert("RGB"), original LLaVA   {EXIF: false, Alpha: Drop}
+// DecodeOptions choose how pictures are loaded. Transparent ones are put on white, as transformers 5
+// does with a picture; its load_image, and the original LLaVA, show the hidden colours.
 type DecodeOptions struct {
 	EXIF   bool // turn the picture upright by the orientation in its EXIF block or XMP packet
-	Alpha  AlphaPolicy
 	Limits Limits
 }
-
-// DefaultDecodeOptions shows a picture as viewers do: upright, on white.
-func DefaultDecodeOptions() DecodeOptions { return DecodeOptions{EXIF: true, Alpha: White} }
 
 // Picture is an 8-bit RGB picture. Pix holds rows from the top, 3 bytes per pixel, without padding;
 // it is read-only once the picture is in use.
@@ -149,10 +132,6 @@ func head(data []byte, name string, o DecodeOptions) (kind string, width, height
 	fail := func(format string, args ...any) (string, int, int, error) {
 		bad.Err = fmt.Errorf(format, args...)
 		return "", 0, 0, bad
-	}
-	if o.Alpha != White && o.Alpha != Drop {
-		return "", 0, 0, fmt.Errorf("imageproc: %s: unknown alpha policy %d, want White or Drop",
-			name, o.Alpha)
 	}
 	if n := int64(len(data)); n > o.Limits.MaxBytes {
 		bad.Fault, bad.Got, bad.Limit = errs.TooManyBytes, n, o.Limits.MaxBytes

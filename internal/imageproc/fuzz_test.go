@@ -18,15 +18,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, e := range entries {
 			if b := readFile(f, "testdata", dir, e.Name()); len(b) <= maxSeed {
-				f.Add(b, true, false)
+				f.Add(b, true)
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte, exif, drop bool) {
+	f.Fuzz(func(t *testing.T, data []byte, exif bool) {
 		o := DecodeOptions{EXIF: exif, Limits: Limits{MaxPixels: 1 << 14}}
-		if drop {
-			o.Alpha = Drop
-		}
 		p, err := Decode(data, "fuzz", o)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") ||

@@ -37,7 +37,7 @@ func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
-	table, err := paletteRGB(palette, o.Alpha)
+	table, err := paletteRGB(palette)
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}

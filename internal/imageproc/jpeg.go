@@ -173,7 +173,7 @@ func decodeJPEG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	}
 	if m, ok := img.(*image.YCbCr); ok {
 		pix = jpegRGB(m)
-	} else if pix, err = toRGB(img, o.Alpha); err != nil {
+	} else if pix, err = toRGB(img); err != nil {
 		return nil, 0, 0, 0, err
 	}
 	return pix, b.Dx(), b.Dy(), orientation, nil

@@ -57,7 +57,7 @@ func decodePNG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 		}
 		orientation = orientationOf(exif, pngText(data, "XML:com.adobe.xmp"))
 	}
-	pix, err = toRGB(img, o.Alpha)
+	pix, err = toRGB(img)
 	return pix, img.Bounds().Dx(), img.Bounds().Dy(), orientation, err
 }
 

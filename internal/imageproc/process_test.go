@@ -233,7 +233,7 @@ func ExampleParseProcessor() {
 		fmt.Println(err)
 		return
 	}
-	p, err := Decode(data, "photo.png", DefaultDecodeOptions())
+	p, err := Decode(data, "photo.png", DecodeOptions{EXIF: true})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -17,7 +17,7 @@ func over(v, a uint32) byte { return byte(div255(v*a + 255*(255-a))) }
 
 // toRGB copies img's pixels as 8-bit RGB. Deeper channels are read by their high byte. The caller
 // handles YCbCr pictures, because the interpolation of chroma depends on the format.
-func toRGB(img image.Image, alpha AlphaPolicy) ([]byte, error) {
+func toRGB(img image.Image) ([]byte, error) {
 	b := img.Bounds()
 	w, h := b.Dx(), b.Dy()
 	out := make([]byte, w*h*3)
@@ -33,31 +33,23 @@ func toRGB(img image.Image, alpha AlphaPolicy) ([]byte, error) {
 	case *image.Gray16:
 		rows(m.Pix, m.Stride, func(dst, src []byte) { copyGray(dst, src, 2) })
 	case *image.RGBA: // opaque, or premultiplied: see below
-		if alpha == White && !m.Opaque() {
+		if !m.Opaque() {
 			rows(m.Pix, m.Stride, func(dst, src []byte) { premultipliedOnWhite(dst, src, 1) })
 		} else {
 			rows(m.Pix, m.Stride, func(dst, src []byte) { copyRGB(dst, src, 1) })
 		}
 	case *image.RGBA64:
-		if alpha == White && !m.Opaque() {
+		if !m.Opaque() {
 			rows(m.Pix, m.Stride, func(dst, src []byte) { premultipliedOnWhite(dst, src, 2) })
 		} else {
 			rows(m.Pix, m.Stride, func(dst, src []byte) { copyRGB(dst, src, 2) })
 		}
 	case *image.NRGBA:
-		if alpha == White {
-			rows(m.Pix, m.Stride, func(dst, src []byte) { rgbOnWhite(dst, src, 1) })
-		} else {
-			rows(m.Pix, m.Stride, func(dst, src []byte) { copyRGB(dst, src, 1) })
-		}
+		rows(m.Pix, m.Stride, func(dst, src []byte) { rgbOnWhite(dst, src, 1) })
 	case *image.NRGBA64:
-		if alpha == White {
-			rows(m.Pix, m.Stride, func(dst, src []byte) { rgbOnWhite(dst, src, 2) })
-		} else {
-			rows(m.Pix, m.Stride, func(dst, src []byte) { copyRGB(dst, src, 2) })
-		}
+		rows(m.Pix, m.Stride, func(dst, src []byte) { rgbOnWhite(dst, src, 2) })
 	case *image.Paletted:
-		table, err := paletteRGB(m.Palette, alpha)
+		table, err := paletteRGB(m.Palette)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +113,7 @@ func copyCMYK(dst, src []byte) {
 }
 
 // paletteRGB resolves a palette. Entries past its end are black.
-func paletteRGB(p color.Palette, alpha AlphaPolicy) (*[256][3]byte, error) {
+func paletteRGB(p color.Palette) (*[256][3]byte, error) {
 	var t [256][3]byte
 	if len(p) > len(t) {
 		return nil, fmt.Errorf("palette has %d entries, limit %d", len(p), len(t))
@@ -137,11 +129,8 @@ func paletteRGB(p color.Palette, alpha AlphaPolicy) (*[256][3]byte, error) {
 			r16, g16, b16, _ := c.RGBA()
 			r, g, b, a = uint8(r16>>8), uint8(g16>>8), uint8(b16>>8), 255
 		}
-		t[i] = [3]byte{r, g, b}
-		if alpha == White {
-			t[i] = [3]byte{
-				over(uint32(r), uint32(a)), over(uint32(g), uint32(a)), over(uint32(b), uint32(a)),
-			}
+		t[i] = [3]byte{
+			over(uint32(r), uint32(a)), over(uint32(g), uint32(a)), over(uint32(b), uint32(a)),
 		}
 	}
 	return &t, nil

@@ -99,7 +99,7 @@ func decodeTIFF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
-	pix, err = p.decode(o.Alpha)
+	pix, err = p.decode()
 	return pix, p.w, p.h, d.orientation(d.bytes(tagXMP)), err
 }
 
@@ -331,7 +331,7 @@ func (p *page) rowBytes() int {
 }
 
 // decode reads all segments into an RGB picture.
-func (p *page) decode(alpha AlphaPolicy) ([]byte, error) {
+func (p *page) decode() ([]byte, error) {
 	out := make([]byte, 3*p.w*p.h)
 	samples := make([]byte, 0, p.tileW*p.samples)
 	perPlane := len(p.offsets) / p.planes
@@ -359,7 +359,7 @@ func (p *page) decode(alpha AlphaPolicy) ([]byte, error) {
 		default:
 			for y := range h {
 				samples = p.row(samples[:0], rows, y, w)
-				p.convert(at(y), samples, alpha)
+				p.convert(at(y), samples)
 			}
 		}
 	}
@@ -398,7 +398,7 @@ func (p *page) row(dst []byte, planes [][]byte, y, w int) []byte {
 }
 
 // convert converts one row of samples to RGB.
-func (p *page) convert(dst, src []byte, alpha AlphaPolicy) {
+func (p *page) convert(dst, src []byte) {
 	scale := map[int]byte{1: 255, 2: 85, 4: 17, 8: 1, 16: 1}[p.depth]
 	for i, j := 0, 0; i+2 < len(dst); i, j = i+3, j+p.samples {
 		s, c := src[j:j+p.samples], dst[i:i+3]
@@ -424,13 +424,10 @@ func (p *page) convert(dst, src []byte, alpha AlphaPolicy) {
 		a := uint32(s[p.colours])
 		for k := range c {
 			v := uint32(c[k])
-			switch {
-			case alpha == White && p.premultiplied:
+			if p.premultiplied {
 				c[k] = byte(min(v+255-a, 255))
-			case alpha == White:
+			} else {
 				c[k] = over(v, a)
-			case p.premultiplied && a > 0:
-				c[k] = byte(min(255*v/a, 255))
 			}
 		}
 	}
@@ -556,7 +553,7 @@ func (p *page) jpeg(data []byte, h int) ([]byte, error) {
 	var out []byte
 	if m, ok := img.(*image.YCbCr); ok {
 		out = jpegRGB(m)
-	} else if out, err = toRGB(img, Drop); err != nil {
+	} else if out, err = toRGB(img); err != nil {
 		return nil, err
 	}
 	if p.photometric == whiteIsZero {

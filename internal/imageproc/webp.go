@@ -173,16 +173,12 @@ func decodeWebP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
-	alpha := o.Alpha
-	if !f.hasAlpha {
-		alpha = Drop
-	}
 	switch m := img.(type) {
 	case *image.YCbCr:
 		pix = webpRGB(m)
 	case *image.NYCbCrA:
 		pix = webpRGB(&m.YCbCr)
-		if alpha == White {
+		if f.hasAlpha {
 			for y := range f.h {
 				for x, a := range m.A[y*m.AStride:][:f.w] {
 					d := pix[(y*f.w+x)*3:][:3]
@@ -193,7 +189,12 @@ func decodeWebP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 			}
 		}
 	default:
-		if pix, err = toRGB(img, alpha); err != nil {
+		if m, ok := m.(*image.NRGBA); ok && !f.hasAlpha {
+			for i := 3; i < len(m.Pix); i += 4 {
+				m.Pix[i] = 255
+			}
+		}
+		if pix, err = toRGB(img); err != nil {
 			return nil, 0, 0, 0, err
 		}
 	}
@@ -206,10 +207,8 @@ func decodeWebP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	}
 	// Around the first frame of an animation the canvas is transparent.
 	canvas := make([]byte, f.canvasW*f.canvasH*3)
-	if o.Alpha == White {
-		for i := range canvas {
-			canvas[i] = 255
-		}
+	for i := range canvas {
+		canvas[i] = 255
 	}
 	for y := range f.h {
 		copy(canvas[((f.y+y)*f.canvasW+f.x)*3:], pix[y*f.w*3:][:f.w*3])

@@ -21,7 +21,7 @@ const shareTolerance = 1e-5
 // scenePicture is a drawn scene.
 func scenePicture(t *testing.T) *imageproc.Picture {
 	t.Helper()
-	p, err := imageproc.Decode(scene.New(3).PNG(), "scene", imageproc.DefaultDecodeOptions())
+	p, err := imageproc.Decode(scene.New(3).PNG(), "scene", imageproc.DecodeOptions{EXIF: true})
 	if err != nil {
 		t.Fatal(err)
 	}

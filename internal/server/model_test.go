@@ -313,7 +313,7 @@ const description = "A red cross at the top left, a red cross at the center, a g
 // Ensure that every form of a question gets the engine's answer.
 func TestAnswerIsTheEngines(t *testing.T) {
 	h := start(t, nil)
-	pic, err := imageproc.Decode(scene(t), "scene", imageproc.DefaultDecodeOptions())
+	pic, err := imageproc.Decode(scene(t), "scene", imageproc.DecodeOptions{EXIF: true})
 	if err != nil {
 		t.Fatal(err)
 	}
