@@ -5,7 +5,7 @@ import (
 )
 
 // Shapes returns the names of the published models whose sizes this program knows.
-func Shapes() []string { return shape.Names(shape.All) }
+func Shapes() []string { return shape.Names() }
 
 // DescribeShape describes a model without its weights, as [Open] does with Options.Describe. name
 // is one of [Shapes], or names the file of config, the config.json of any model.

@@ -17,23 +17,15 @@ import (
 	"github.com/restore-vlm/restore/internal/tensor"
 )
 
-// Names returns the names of the published models whose family fits.
-func Names(fits func(f *model.Family) bool) (names []string) {
+// Names returns the names of the published models.
+func Names() (names []string) {
 	for _, f := range families.Table {
 		for _, p := range f.Published {
-			if fits(f) {
-				names = append(names, p.Name)
-			}
+			names = append(names, p.Name)
 		}
 	}
 	return names
 }
-
-// All fits every family.
-func All(*model.Family) bool { return true }
-
-// OneSquare fits families whose encoder reads one square.
-func OneSquare(f *model.Family) bool { return f.Across == 1 }
 
 // Shape is a model's configuration and the pictures that it takes.
 type Shape struct {
@@ -76,7 +68,7 @@ func New(name string, config []byte) (*Shape, error) {
 	}
 	if s.Config == nil {
 		return nil, &errs.OptionError{Name: "shape", Got: strconv.Quote(name),
-			Want: "one of " + strings.Join(Names(All), ", ")}
+			Want: "one of " + strings.Join(Names(), ", ")}
 	}
 	return s, s.parse()
 }
