@@ -129,7 +129,8 @@ func (t *Table) caption() string {
 // covered is what RESTORE and its covered form keep at every budget.
 func (t *Table) covered(budgets []int) *table.Table {
 	s := &table.Table{
-		Title: "RESTORE → covered, and the gain, by budget", Columns: []table.Column{{Name: "method"}},
+		Title:   "RESTORE → covered, and the gain, by budget",
+		Columns: []table.Column{{Name: "method"}},
 	}
 	for _, n := range budgets {
 		s.Columns = append(s.Columns, table.Column{Name: strconv.Itoa(n)})

@@ -27,8 +27,8 @@ type Limits struct {
 	MaxBytes  int64 // size of the encoded file
 }
 
-// DecodeOptions choose how pictures are loaded. Transparent ones are put on white, as transformers 5
-// does with a picture; its load_image, and the original LLaVA, show the hidden colours.
+// DecodeOptions choose how pictures are loaded. Transparent ones are put on white, as transformers
+// 5 does with a picture; its load_image, and the original LLaVA, show the hidden colours.
 type DecodeOptions struct {
 	EXIF   bool // turn the picture upright by the orientation in its EXIF block or XMP packet
 	Limits Limits
