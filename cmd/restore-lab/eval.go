@@ -249,11 +249,8 @@ func (o *evalOptions) print(
 }
 
 // write prints a result in the requested format.
-func (o *evalOptions) write(w io.Writer, result interface{ Tables() []*table.Table }) error {
-	if o.format == "json" {
-		return cli.WriteJSON(w, result)
-	}
-	return writeTables(w, result.Tables(), o.format)
+func (o *evalOptions) write(w io.Writer, result comparison) error {
+	return writeComparison(w, result, o.format)
 }
 
 // overNATS lets workers answer.

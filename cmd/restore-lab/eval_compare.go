@@ -106,12 +106,7 @@ func (o *compareOptions) run(a *cli.App, folders []string) error {
 	if err != nil {
 		return err
 	}
-	if o.format == "json" {
-		err = cli.WriteJSON(outs.Results(), c)
-	} else {
-		err = writeTables(outs.Results(), c.Tables(), o.format)
-	}
-	if err != nil {
+	if err := writeComparison(outs.Results(), c, o.format); err != nil {
 		return err
 	}
 	return writePlot(file, "", panels)
@@ -131,6 +126,17 @@ func (o *compareOptions) splits(a *cli.App, runs []*eval.Records) error {
 		all = append(all, s.Table())
 	}
 	return writeTables(a.Out, all, o.format)
+}
+
+// comparison is a result that has tables, and a form in JSON.
+type comparison interface{ Tables() []*table.Table }
+
+// writeComparison writes a comparison in one of package table's formats.
+func writeComparison(w io.Writer, c comparison, format string) error {
+	if format == "json" {
+		return cli.WriteJSON(w, c)
+	}
+	return writeTables(w, c.Tables(), format)
 }
 
 // writeTables writes tables with empty lines between them.
