@@ -121,7 +121,8 @@ func (t *tensorInfo) unpermuted(heads int) (*checkpoint.Weight, error) {
 	return t.rearranged(row, stored), nil
 }
 
-// isNorm reports whether a name is that of the weights of a decoder's or a projector's norm.
+// isNorm reports whether a tensor called name holds the weights of a decoder's or a projector's
+// norm.
 func isNorm(name string) bool { return strings.HasSuffix(name, "_norm.weight") }
 
 // lessOne returns the tensor with 1 subtracted from each value. The result is exact: the file's
@@ -163,7 +164,8 @@ func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Wei
 }
 
 // tower adds the tensors of a projector file. If names has queries, keys and values as one tensor,
-// they become one, and so do the two moments of a patch embedding.
+// they become one, and so do the two moments of a patch embedding. Tensors in g.Unread are left
+// out.
 func (f *file) tower(w weights, names [][2]string, g *checkpoint.GGUF) error {
 	byName := map[string]*tensorInfo{}
 	for i := range f.tensors {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -119,5 +120,29 @@ func TestNoVocabulary(t *testing.T) {
 	const want = "tokenizer.ggml.model in the metadata"
 	if got := s.Docs.Tokenizer; got.Data != nil || got.From != want {
 		t.Errorf("got %q of %d bytes, want no %q", got.From, len(got.Data), want)
+	}
+}
+
+// Ensure that a vocabulary without a space in front of texts says so in its settings, where
+// transformers' default is the opposite, and that a llama.cpp file of one with a space does not.
+func TestSpaceInFront(t *testing.T) {
+	dir, _ := unpackHeaders(t)
+	files := golden.Unzip(t, "../../engine/testdata/gguf/gemma3-six-tiny.zip")
+	without := filepath.Join(t.TempDir(), "x.gguf")
+	if err := os.WriteFile(without, files["gemma3-six-tiny.gguf"], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		without: true, filepath.Join(dir, "scenes", "scenes-f16.gguf"): false,
+	} {
+		s, err := Open(path, "", families.Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		got := strings.Contains(string(s.Docs.Settings.Data), `"add_prefix_space":false`)
+		if got != want {
+			t.Errorf("%s: settings %.200s", path, s.Docs.Settings.Data)
+		}
 	}
 }

@@ -202,3 +202,32 @@ func TestWriteNames(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that the token that a vocabulary without one for pictures gets has the name by which the
+// processor finds it.
+func TestWritePictureToken(t *testing.T) {
+	s, err := open(filepath.Join("..", "..", "engine", "testdata", "gemma3-tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var config map[string]any
+	if err := json.Unmarshal(s.Docs.Config.Data, &config); err != nil {
+		t.Fatal(err)
+	}
+	config["image_token_index"] = checkpoint.NoToken
+	if s.Docs.Config.Data, err = json.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	s.Docs.Tokenizer = checkpoint.Part{Data: []byte(`{"added_tokens":[]}`), From: "x"}
+	dir := t.TempDir()
+	f := family("Gemma3ForConditionalGeneration")
+	if err := Write(dir, s, f, tensor.F32, going); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
+	if want := f.Export.Named["image_token"]; err != nil || want == "" ||
+		!bytes.Contains(data, []byte(want)) {
+		t.Errorf("got %s, %v, want %s", data, err, want)
+	}
+}

@@ -38,7 +38,7 @@ const end = "<end_of_turn>"
 // cell's side become a token, and the blocks of 27B, whose scores have a scale of their own.
 const (
 	fullEvery = 6
-	patches   = 4
+	poolSide  = 4
 	blocks27b = 62
 )
 
@@ -60,9 +60,11 @@ func convert(m *checkpoint.Converted) error {
 	} else {
 		t["sliding_window_pattern"] = 1 // every layer sees all
 	}
-	for _, cap := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
-		if x := d.Float("gemma3."+cap, 0); x != 0 {
-			return fmt.Errorf("key %q: got %v: %w, want 0", "gemma3."+cap, x, errs.ErrUnsupported)
+	for _, key := range []string{
+		"gemma3.attn_logit_softcapping", "gemma3.final_logit_softcapping",
+	} {
+		if x := d.Float(key, 0); x != 0 {
+			return fmt.Errorf("key %q: got %v: %w, want 0", key, x, errs.ErrUnsupported)
 		}
 	}
 	maps.Copy(m.Config, map[string]any{
@@ -91,7 +93,7 @@ func convertEncoder(m *checkpoint.Converted) error {
 		return err
 	}
 	const key = "clip.vision.projector.scale_factor"
-	grid, pool := side/m.Vision["patch_size"].(int), p.Number(key, patches)
+	grid, pool := side/m.Vision["patch_size"].(int), p.Number(key, poolSide)
 	if pool < 1 || grid%pool != 0 {
 		return fmt.Errorf("key %q: got %d, want a divisor of the %d patches along a side", key,
 			pool, grid)
