@@ -232,6 +232,7 @@ func TestShapesParse(t *testing.T) {
 		"internvl3-1b": 1344, "internvl3-2b": 1344, "internvl3-8b": 1344,
 		"smolvlm-256m": 2048, "smolvlm-500m": 2048, "smolvlm2-2.2b": 1536,
 		"gemma3-4b": 896, "gemma3-12b": 896, "gemma3-27b": 896,
+		"pixtral-12b": 512, "mistral-small-3.1": 448,
 	} {
 		s, err := loadShape(name)
 		if err != nil {
@@ -245,7 +246,7 @@ func TestShapesParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := restore.Shapes(); len(all) != 21 {
+	if all := restore.Shapes(); len(all) != 23 {
 		t.Errorf("got %v, want those above", all)
 	}
 }

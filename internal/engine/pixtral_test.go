@@ -151,6 +151,50 @@ func TestPixtralConversation(t *testing.T) {
 	}
 }
 
+// Ensure that a prompt of several chunks has the answer of one that is read in one piece.
+func TestPixtralChunks(t *testing.T) {
+	const name = "pixtral-tiny"
+	e := open(t, rewritten(t, name, "config.json", `"max_position_embeddings": 1024`,
+		`"max_position_embeddings": 4096`), 2)
+	pics := slices.Repeat([]*imageproc.Picture{decoded(t, "testdata/"+name+"/large.png")}, 18)
+	whole, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+		Prompt: "What?", Images: pics, Tokens: 6, NoMaps: true,
+	})
+	must(t, err)
+	got, err := e.Ask(context.Background(), engine.Request{
+		Prompt: "What?", Images: engine.Pictures(pics...), MaxTokens: 6, IgnoreEnd: true,
+	})
+	must(t, err)
+	if n := got.Report.PromptTokens; n < 1100 || n != whole["embeds"].Shape[0] {
+		t.Errorf("got %d rows, want %d", n, whole["embeds"].Shape[0])
+	}
+	for i, id := range numbers(t, whole["gen.tokens"]) {
+		if int32(id) != got.Tokens[i] {
+			t.Errorf("token %d: got %d, want %v", i, got.Tokens[i], id)
+		}
+	}
+}
+
+// Ensure that a head in the files is read although config.json says that it is tied, as
+// transformers 5 writes it.
+func TestPixtralHead(t *testing.T) {
+	const name = "mistral3-tiny"
+	dir := rewritten(t, name, "config.json", `"spatial_merge_size": 2`,
+		`"spatial_merge_size": 2, "tie_word_embeddings": true`)
+	checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
+}
+
+// rewritten returns a copy of a checkpoint in testdata with other text in a file.
+func rewritten(t *testing.T, name, file, from, to string) string {
+	t.Helper()
+	dir := copyDir(t, "testdata/"+name)
+	path := filepath.Join(dir, file)
+	data, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(data), from, to)), 0o644))
+	return dir
+}
+
 // Ensure that a picture too thin for its longest edge, a video, another processor, and a tokenizer
 // without the tokens that end rows are refused by name.
 func TestPixtralRefusals(t *testing.T) {
@@ -159,11 +203,7 @@ func TestPixtralRefusals(t *testing.T) {
 		return &imageproc.Picture{Width: w, Height: h, Pix: make([]byte, 3*w*h)}
 	}
 	ask := func(file, from, to string, r engine.Request) error {
-		dir := copyDir(t, "testdata/"+name)
-		path := filepath.Join(dir, file)
-		data, err := os.ReadFile(path)
-		must(t, err)
-		must(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(data), from, to)), 0o644))
+		dir := rewritten(t, name, file, from, to)
 		e, err := engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
 		if err != nil {
 			return err
@@ -175,9 +215,9 @@ func TestPixtralRefusals(t *testing.T) {
 	}
 	small := engine.Request{Images: engine.Pictures(black(4, 4))}
 	for want, err := range map[string]error{
-		"with a longest edge of 40 pixels, 0x40 are left": ask("config.json", "", "",
+		"with a longest edge of 40 pixels, 0x40 are left": ask("config.json", "x", "x",
 			engine.Request{Images: engine.Pictures(black(1, 99))}),
-		"takes no videos": ask("config.json", "", "", engine.Request{
+		"takes no videos": ask("config.json", "x", "x", engine.Request{
 			Video: &imageproc.Video{Frames: []*imageproc.Picture{black(4, 4)}, FPS: 1}}),
 		"got Idefics3ImageProcessor, want PixtralImageProcessor": ask("preprocessor_config.json",
 			"PixtralImageProcessor", "Idefics3ImageProcessor", small),

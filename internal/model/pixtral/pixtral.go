@@ -72,6 +72,10 @@ func newModel(
 	}
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden", hidden, width, c.Bias)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, c.Bias)
+	if class == mistral3 && b.In(decoder).Has("lm_head.weight") {
+		// files that transformers 5 writes say that it is tied, the class's default, and are not
+		c.Text.Tied = false
+	}
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
 	if err := m.Finish(b, class, &c.Text); err != nil {
