@@ -33,10 +33,17 @@ func some() []string {
 	return bases
 }
 
+var pictures sync.Map // by seed
+
+// picture is a drawn scene, which tests share and must not change.
 func picture(t testing.TB, seed int64) *imageproc.Picture {
 	t.Helper()
+	if p, ok := pictures.Load(seed); ok {
+		return p.(*imageproc.Picture)
+	}
 	p, err := imageproc.Decode(scene.New(seed).PNG(), "scene", imageproc.DecodeOptions{EXIF: true})
 	must(t, err)
+	pictures.Store(seed, p)
 	return p
 }
 

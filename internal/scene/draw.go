@@ -58,10 +58,11 @@ func (s *Scene) Image() *image.NRGBA {
 	return shrink(canvas, rng)
 }
 
-// PNG is the picture's file.
+// PNG is the picture's file. About 10 ms after Image.
 func (s *Scene) PNG() []byte {
 	var b bytes.Buffer
-	if err := png.Encode(&b, s.Image()); err != nil {
+	e := png.Encoder{CompressionLevel: png.BestSpeed} // of noise, others gain little
+	if err := e.Encode(&b, s.Image()); err != nil {
 		panic(err) // a picture of this size always encodes
 	}
 	return b.Bytes()
@@ -76,14 +77,19 @@ func background(rng *rand.Rand) *image.RGBA {
 	}
 	gx, gy := uniform(rng, -20, 20), uniform(rng, -20, 20)
 	im := image.NewRGBA(image.Rect(0, 0, super*Size, super*Size))
-	for y := range super * Size {
-		for x := range super * Size {
-			slope := gx*(float64(x/super)/Size-0.5) + gy*(float64(y/super)/Size-0.5)
-			p := im.Pix[im.PixOffset(x, y):]
-			for c := range base {
-				p[c] = level(base[c] + slope)
+	for y := range Size {
+		row := im.Pix[im.PixOffset(0, super*y):]
+		for x := range Size {
+			slope := gx*(float64(x)/Size-0.5) + gy*(float64(y)/Size-0.5)
+			pixel := [4]uint8{
+				level(base[0] + slope), level(base[1] + slope), level(base[2] + slope), 255,
 			}
-			p[3] = 255
+			for s := range super {
+				copy(row[4*(super*x+s):], pixel[:])
+			}
+		}
+		for s := range super - 1 {
+			copy(row[(s+1)*im.Stride:], row[:im.Stride])
 		}
 	}
 	return im

@@ -135,7 +135,7 @@ func TestPixels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pic, err := imageproc.Decode(raw, name, imageproc.DefaultDecodeOptions())
+		pic, err := imageproc.Decode(raw, name, imageproc.DecodeOptions{EXIF: true})
 		if err != nil {
 			t.Fatal(err)
 		}
