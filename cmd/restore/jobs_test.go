@@ -126,7 +126,7 @@ func TestBatchByAPI(t *testing.T) {
 		"model": nil, "embedded": {"--nats", "embedded:0"}, "workers": {"--nats", url},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			t.Setenv("XDG_CACHE_HOME", ownCache(t))
 			flags := append([]string{"--media-path", dir,
 				"--batch-dir", filepath.Join(dir, name)}, more...)
 			var id string

@@ -38,23 +38,25 @@ func Speed(p *kernel.Pool, about func()) *kernel.Speed {
 	if err == nil {
 		dir = filepath.Join(dir, "restore")
 	}
-	return in(dir, p, about)
+	return in(dir, p.Threads(), func() *kernel.Speed {
+		if about != nil {
+			about()
+		}
+		return kernel.MeasureSpeed(p)
+	})
 }
 
-// in is Speed for a folder of files; "" stores nothing.
-func in(dir string, p *kernel.Pool, about func()) *kernel.Speed {
+// in is Speed for a folder of files and a measurement; "" stores nothing.
+func in(dir string, threads int, measure func() *kernel.Speed) *kernel.Speed {
 	cpu := CPU()
-	name := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", cpu, kernel.Implementation(), p.Threads()))
+	name := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", cpu, kernel.Implementation(), threads))
 	file := filepath.Join(dir, "speed-"+hex.EncodeToString(name[:6])+".json")
 	if dir != "" {
-		if s, err := load(file, cpu, p.Threads()); err == nil {
+		if s, err := load(file, cpu, threads); err == nil {
 			return s
 		}
 	}
-	if about != nil {
-		about()
-	}
-	s := kernel.MeasureSpeed(p)
+	s := measure()
 	if dir != "" {
 		_ = files.WriteJSON(file, &kept{Form: form, CPU: cpu, Speed: s}, " ")
 	}

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/kernel"
@@ -11,18 +12,23 @@ import (
 // Ensure that a machine is measured once, that it is measured again if the file is invalid, and
 // that it works without a place for the file.
 func TestSpeedIsKept(t *testing.T) {
-	if testing.Short() {
-		t.Skip("measures the machine")
-	}
-	p := kernel.NewPool(2)
-	defer p.Close()
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	measured := 0
-	count := func() { measured++ }
-	first := in(dir, p, count)
-	second := in(dir, p, count)
-	if measured != 1 || second.Read != first.Read || len(second.Products) != len(first.Products) {
-		t.Fatalf("measured %d times, read %v and %v", measured, first.Read, second.Read)
+	measure := func() *kernel.Speed {
+		measured++
+		s := &kernel.Speed{
+			Implementation: kernel.Implementation(), Threads: 2, Elements: 1,
+			Read:     float64(measured),
+			Products: map[string][]kernel.ProductSpeed{"F32": {{Rows: 1, Seconds: 1e-9}}},
+		}
+		for i := range s.Attention {
+			s.Attention[i] = 1
+		}
+		return s
+	}
+	first := in(dir, 2, measure)
+	if second := in(dir, 2, measure); measured != 1 || !reflect.DeepEqual(first, second) {
+		t.Fatalf("measured %d times, %+v and %+v", measured, first, second)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) != 1 {
@@ -36,8 +42,11 @@ func TestSpeedIsKept(t *testing.T) {
 			t.Errorf("%q is read as a measurement", text)
 		}
 	}
-	if in(dir, p, count); measured != 2 {
+	if in(dir, 2, measure); measured != 2 {
 		t.Errorf("an invalid file: measured %d times in all, want 2", measured)
+	}
+	if in("", 2, measure); measured != 3 {
+		t.Errorf("no folder: measured %d times in all, want 3", measured)
 	}
 }
 

@@ -43,7 +43,8 @@ func TestMeasureSpeed(t *testing.T) {
 	defer p.Close()
 	s := MeasureSpeed(p)
 	if !(slices.Min(s.Attention[:]) > 0 && s.Elements > 0 && s.Read > 0) ||
-		len(s.Products) != len(speedFormats) {
+		len(s.Products) != len(speedFormats) || s.Threads != 2 ||
+		s.Implementation != Implementation() {
 		t.Errorf("%+v", s)
 	}
 	for f, points := range s.Products {
