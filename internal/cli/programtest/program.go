@@ -111,7 +111,7 @@ func (p *Tested) build(other string) (err error) {
 	if p.dir, err = os.MkdirTemp("", "restore-test-"); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-o", p.dir, filepath.Join("..", other))
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", p.dir, filepath.Join("..", other))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.New(string(out))
 	}
