@@ -62,7 +62,7 @@ func parseText(v *model.Values) llama.Config {
 	c := llama.Sizes(t, llama.Config{
 		Hidden: 2304, Layers: 26, MLP: 9216, Vocab: 262208, MaxPositions: 131072, Heads: 8,
 		KVHeads: 4, HeadDim: 256, Eps: 1e-6,
-		Tied: true, HeadNorm: true, Offset: true, Sandwich: true, GELU: true, Blocks: true,
+		HeadNorm: true, Offset: true, Sandwich: true, GELU: true, Blocks: true,
 	})
 	c.Window = t.Int("sliding_window", 4096, 1, 1<<24)
 	c.Scale = 1 / math.Sqrt(t.Float("query_pre_attn_scalar", 256))
@@ -76,9 +76,8 @@ func parseText(v *model.Values) llama.Config {
 	t.Unsupported(map[string]string{
 		"attention_bias": "false", "use_bidirectional_attention": "false",
 		"attn_logit_softcapping": "null", "final_logit_softcapping": "null",
-		"tie_word_embeddings": "true",
 	})
-	v.Unsupported(map[string]string{"tie_word_embeddings": "true"})
+	c.Tied = v.Bool("tie_word_embeddings", t.Bool("tie_word_embeddings", true))
 	if c.EOS = v.IDs("eos_token_id"); c.EOS == nil {
 		c.EOS = t.IDs("eos_token_id")
 	}

@@ -22,9 +22,6 @@ func TestConfigRefused(t *testing.T) {
 		{`"mm_tokens_per_image": 256`, `"mm_tokens_per_image": 200`, "mm_tokens_per_image"},
 		{`"mm_tokens_per_image": 256`, `"mm_tokens_per_image": 225`, "mm_tokens_per_image"},
 		{`"image_token_index": 262144`, `"image_token_index": 262208`, "image_token_index"},
-		{`"image_token_index"`, `"tie_word_embeddings": false, "image_token_index"`,
-			"tie_word_embeddings"},
-		{layers, with(`"tie_word_embeddings": false`), "tie_word_embeddings"},
 		{layers, with(`"attn_logit_softcapping": 50.0`), "attn_logit_softcapping"},
 		{layers, with(`"final_logit_softcapping": 30.0`), "final_logit_softcapping"},
 		{layers, with(`"use_bidirectional_attention": true`), "use_bidirectional_attention"},
@@ -78,16 +75,17 @@ func TestConfig(t *testing.T) {
 		t.Errorf("27B: %+v, %v", c, err)
 	}
 	const turned = `{"vision_config": {"image_size": 896, "patch_size": 14}, "text_config": ` +
-		`{"rope_theta": 5e5, "rope_scaling": {"rope_type": "default", "rope_theta": 77.0}}}`
-	if c, err = ParseConfig([]byte(turned)); err != nil || c.Text.Theta != 77 {
-		t.Errorf("a base in rope_scaling: %+v, %v", c, err)
+		`{"rope_theta": 5e5, "rope_scaling": {"rope_type": "default", "rope_theta": 77.0}}, ` +
+		`"tie_word_embeddings": false}`
+	if c, err = ParseConfig([]byte(turned)); err != nil || c.Text.Theta != 77 || c.Text.Tied {
+		t.Errorf("a base in rope_scaling, a head: %+v, %v", c, err)
 	}
 	const least = `{"vision_config": {"image_size": 896, "patch_size": 14}, "text_config": {}}`
 	if c, err = ParseConfig([]byte(least)); err != nil {
 		t.Fatal(err)
 	}
 	if text = &c.Text; text.Hidden != 2304 || text.Layers != 26 || text.Window != 4096 ||
-		text.Stretch.Factor != 0 || c.ImageToken != 262144 ||
+		text.Stretch.Factor != 0 || c.ImageToken != 262144 || !text.Tied ||
 		!slices.Equal(text.EOS, []int32{1}) {
 		t.Errorf("without members: %+v", c)
 	}

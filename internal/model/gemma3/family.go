@@ -51,7 +51,7 @@ var (
 
 // export is what transformers' processor needs.
 var export = &checkpoint.Export{
-	Vocabulary: []string{decoder + "model.embed_tokens.weight"},
+	Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
 	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
 	Named: map[string]string{
 		"boi_token": before, "eoi_token": after, "image_token": place,
