@@ -1,13 +1,17 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
@@ -182,6 +186,27 @@ func TestPixtralHead(t *testing.T) {
 	dir := rewritten(t, name, "config.json", `"spatial_merge_size": 2`,
 		`"spatial_merge_size": 2, "tie_word_embeddings": true`)
 	checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
+}
+
+// Ensure that files without an encoder answer text like those with one.
+func TestPixtralText(t *testing.T) {
+	for name := range pixtralPrompts {
+		dir := copyDir(t, "testdata/"+name)
+		var config map[string]any
+		golden.JSON(t, filepath.Join(dir, "config.json"), &config)
+		config["vision_config"] = nil
+		data, err := json.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644))
+		weights := golden.Read(t, filepath.Join(dir, "model.safetensors"))
+		maps.DeleteFunc(weights, func(name string, _ *tensor.Tensor) bool {
+			return !strings.HasPrefix(name, "language_model.")
+		})
+		var b bytes.Buffer
+		must(t, checkpoint.WriteSafetensors(&b, weights, nil))
+		must(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
+		checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
+	}
 }
 
 // rewritten returns a copy of a checkpoint in testdata with other text in a file.

@@ -79,7 +79,7 @@ func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s: %w", name, p.Processor.From, err)
 	}
-	if f.Cell != nil {
+	if f.Cell != nil && !noEncoder(p.Config.Data) {
 		if proc, err = WithCells(proc, f, p.Config.Data); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -134,13 +134,7 @@ func Open(ck *model.Source) (model.Multimodal, error) {
 	if err != nil {
 		return nil, err
 	}
-	var c struct {
-		Vision json.RawMessage `json:"vision_config"`
-	}
-	if err := json.Unmarshal(ck.Config(), &c); err != nil {
-		return nil, fmt.Errorf("model: %s: config.json: %w", ck.Name, err)
-	}
-	if string(c.Vision) == "null" {
+	if noEncoder(ck.Config()) {
 		m, err := f.Text(ck)
 		if err != nil {
 			return nil, fmt.Errorf("%w (vision_config is null: no encoder)", err)
@@ -148,4 +142,12 @@ func Open(ck *model.Source) (model.Multimodal, error) {
 		return m, nil
 	}
 	return f.New(ck)
+}
+
+// noEncoder reports whether a config.json says that there is no encoder.
+func noEncoder(config []byte) bool {
+	var c struct {
+		Vision json.RawMessage `json:"vision_config"`
+	}
+	return json.Unmarshal(config, &c) == nil && string(c.Vision) == "null"
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that every family says all that it must, that no two share an architecture, and that its
-// published models are found to be its own.
+// Ensure that every family says all that it must, that no two share an architecture with one tower,
+// and that its published models are found to be its own.
 func TestTable(t *testing.T) {
 	var classes []string
 	for _, f := range Table {
