@@ -182,7 +182,7 @@ func shareWith(w http.ResponseWriter, r *http.Request) {
 	h.Add("Vary", "Origin")
 	if origin := r.Header.Get("Origin"); origin != "" {
 		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After")
+		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After")
 	}
 }
 

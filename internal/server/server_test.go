@@ -184,6 +184,7 @@ func TestRoutes(t *testing.T) {
 		}
 		h := resp.Header
 		if !strings.HasPrefix(h.Get("X-Request-Id"), "req_") || len(h.Get("X-Request-Id")) != 28 ||
+			h.Get("Request-Id") != h.Get("X-Request-Id") ||
 			h.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s %s: head %v", c.method, c.path, h)
 		}
@@ -279,7 +280,7 @@ func TestWhoMayAsk(t *testing.T) {
 		h.Get("Access-Control-Max-Age") != "600" ||
 		h.Get("Vary") != "Origin" ||
 		h.Get("Access-Control-Allow-Credentials") != "" ||
-		h.Get("Access-Control-Expose-Headers") != "X-Request-Id, Retry-After" {
+		h.Get("Access-Control-Expose-Headers") != "X-Request-Id, Request-Id, Retry-After" {
 		t.Errorf("preflight: got %d %v", status, h)
 	}
 	named := serve(t, newFake(), func(o *Options) { o.Origins = []string{"https://app.example"} })
@@ -383,7 +384,7 @@ func TestHead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"Date", "X-Request-Id"} {
+			for _, name := range []string{"Date", "X-Request-Id", "Request-Id"} {
 				resp.Header.Del(name)
 			}
 			if resp.StatusCode == 405 || path == "/api/ps" { // which tells the method, or the time
