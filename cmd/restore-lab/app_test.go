@@ -35,7 +35,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		"unknown command":         {[]string{"rum"}, `unknown command, got "rum", want eval|`},
 		"unknown with flags":      {[]string{"atention", "--image", "x"}, `unknown command, got "atention", want eval|`},
-		"unknown below":           {[]string{"bench", "kernals", "--m", "1"}, `unknown command, got "kernals", want kernels|methods|sequences|pages, did you mean kernels?`},
+		"unknown below":           {[]string{"bench", "kernals", "--m", "1"}, `unknown command, got "kernals", want kernels|sequences, did you mean kernels?`},
 		"unknown subcommand":      {[]string{"inspect", "token"}, `want tokens|chat|image`},
 		"no subcommand":           {[]string{"eval"}, "eval: no command given"},
 		"schedule without base":   {[]string{"trace", "-p", "?", "--out", "x", "--schedule", "2:64"}, "--schedule: got 2:64, which has no effect without a base"},
