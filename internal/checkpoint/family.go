@@ -26,7 +26,8 @@ type Export struct {
 	// Vocabulary are the weights with one row for each token: a model without a token for pictures
 	// gets one.
 	Vocabulary []string
-	// Unread returns weights that the model does not use and that other formats leave out.
+	// Unread returns weights that the model does not use and that other formats leave out; nil: it
+	// uses all.
 	Unread func(b Bundle) map[string]*Weight
 	// Named are tokens that the processor finds by these names in tokenizer_config.json.
 	Named map[string]string

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"encoding/json"
+
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
@@ -39,4 +41,22 @@ type Family struct {
 type Published struct {
 	Name   string
 	Config []byte
+}
+
+// Settings returns what a [checkpoint.Export] makes of config.json, where that follows from what
+// parse reads.
+func Settings[C any](
+	parse func(config []byte) (*C, error), of func(c *C) map[string]any,
+) func(config map[string]json.RawMessage) (any, error) {
+	return func(config map[string]json.RawMessage) (any, error) {
+		text, err := json.Marshal(config)
+		if err != nil {
+			return nil, err
+		}
+		c, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		return of(c), nil
+	}
 }

@@ -202,6 +202,22 @@ type Picture interface {
 	Within(r *Run, w *methods.Encoding) ([]float32, error)
 }
 
+// Rigid is the part of a [Picture] that is encoded in one way, for the reasons that its shape has.
+type Rigid struct{ Of *Shape }
+
+// Shape implements Picture.
+func (p Rigid) Shape() *Shape { return p.Of }
+
+// Within implements Picture: it returns the reason why no method acts inside the encoder.
+func (p Rigid) Within(*Run, *methods.Encoding) ([]float32, error) {
+	return nil, fmt.Errorf("model: %s", p.Of.Closed)
+}
+
+// Shrink implements Picture: it returns the reason why the picture has one size.
+func (p Rigid) Shrink(*Run, int, int) (x []float32, deep [][]float32, err error) {
+	return nil, nil, fmt.Errorf("model: %s", p.Of.Fixed)
+}
+
 // Divisible is implemented by pictures of which tokens can be left out before the encoder.
 type Divisible interface {
 	// Only returns the picture of which only s.Pruned.Kept are encoded; s is Shape().Only of them.

@@ -143,7 +143,9 @@ func (w *writer) pictureToken() error {
 
 // unread adds the weights that the model does not use.
 func (w *writer) unread() error {
-	w.set(w.export.Unread(w.b))
+	if w.export.Unread != nil {
+		w.set(w.export.Unread(w.b))
+	}
 	return nil
 }
 

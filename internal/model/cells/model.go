@@ -1,11 +1,9 @@
 package cells
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -101,7 +99,7 @@ func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
 
 // Picture returns a picture, or a video, of which px are the patches of parts.
 func (m *Model) Picture(px []float32, parts []Part, shape *model.Shape) model.Picture {
-	return &picture{m, px, parts, shape}
+	return &picture{m, px, parts, model.Rigid{Of: shape}}
 }
 
 // Together returns the pictures of px, a video with all its moments, with the shapes that shape
@@ -146,11 +144,8 @@ type picture struct {
 	m     *Model
 	px    []float32
 	parts []Part
-	shape *model.Shape
+	model.Rigid
 }
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
 
 // Only implements model.Divisible.
 func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
@@ -160,18 +155,12 @@ func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
 	return p.m.Picture(nn.Gathered(p.px, kept, t.Cell()*t.Values()), []Part{part}, s)
 }
 
-// Within implements model.Picture: it returns an error, because no method is defined for these
-// encoders.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("%s: %s", p.m.Name, p.shape.Closed)
-}
-
 // Shrink implements model.Picture.
 func (p *picture) Shrink(
 	r *model.Run, rows, cols int,
 ) (x []float32, deep [][]float32, err error) {
-	if p.shape.Fixed != "" {
-		return nil, nil, fmt.Errorf("%s: %s", p.m.Name, p.shape.Fixed)
+	if p.Of.Fixed != "" {
+		return p.Rigid.Shrink(r, rows, cols)
 	}
 	t := p.m.Tower
 	to := [3]int{1, rows * t.Merge, cols * t.Merge}

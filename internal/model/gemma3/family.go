@@ -2,7 +2,6 @@ package gemma3
 
 import (
 	_ "embed" // shapes
-	"encoding/json"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -52,21 +51,12 @@ var (
 // export is what transformers' processor needs.
 var export = &checkpoint.Export{
 	Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
-	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
 	Named: map[string]string{
 		"boi_token": before, "eoi_token": after, "image_token": place,
 	},
-	Processor: func(config map[string]json.RawMessage) (any, error) {
-		text, err := json.Marshal(config)
-		if err != nil {
-			return nil, err
-		}
-		c, err := ParseConfig(text)
-		if err != nil {
-			return nil, err
-		}
+	Processor: model.Settings(ParseConfig, func(c *Config) map[string]any {
 		return map[string]any{
 			"processor_class": "Gemma3Processor", "image_seq_length": c.side() * c.side(),
-		}, nil
-	},
+		}
+	}),
 }

@@ -20,7 +20,6 @@ import (
 	"fmt"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
@@ -146,24 +145,16 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	one := 3 * side * side
 	pics := make([]model.Picture, px.Shape[0])
 	for i := range pics {
-		pics[i] = &picture{m, px.Data[i*one : (i+1)*one], shape}
+		pics[i] = &picture{m, px.Data[i*one : (i+1)*one], model.Rigid{Of: shape}}
 	}
 	return pics, nil
 }
 
 // picture is one picture [3, side, side].
 type picture struct {
-	m     *Model
-	px    []float32
-	shape *model.Shape
-}
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
-
-// Within implements model.Picture: it returns an error, because no method is defined for cells.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("gemma3: %s", p.shape.Closed)
+	m  *Model
+	px []float32
+	model.Rigid
 }
 
 // Shrink implements model.Picture.

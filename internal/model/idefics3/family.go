@@ -2,7 +2,6 @@ package idefics3
 
 import (
 	_ "embed" // shapes
-	"encoding/json"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -61,20 +60,11 @@ var (
 // tokens for a tile.
 func export(class string) *checkpoint.Export {
 	return &checkpoint.Export{
-		Unread: func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
-		Processor: func(config map[string]json.RawMessage) (any, error) {
-			text, err := json.Marshal(config)
-			if err != nil {
-				return nil, err
-			}
-			c, err := ParseConfig(text)
-			if err != nil {
-				return nil, err
-			}
+		Processor: model.Settings(ParseConfig, func(c *Config) map[string]any {
 			return map[string]any{
 				"processor_class": class, "image_seq_len": c.side() * c.side(),
-			}, nil
-		},
+			}
+		}),
 	}
 }
 

@@ -21,7 +21,6 @@ import (
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
@@ -184,7 +183,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 			return nil, err
 		}
 		n := l.Count * one
-		pics[i] = &picture{m, px.Data[i*most*one : i*most*one+n], l, m.shape(l)}
+		pics[i] = &picture{m, px.Data[i*most*one : i*most*one+n], l, model.Rigid{Of: m.shape(l)}}
 	}
 	return pics, nil
 }
@@ -202,23 +201,10 @@ func (m *Model) shape(l *layout) *model.Shape {
 
 // picture is one picture as square views [Count, 3, side, side], the whole of it last.
 type picture struct {
-	m     *Model
-	px    []float32
-	lay   *layout
-	shape *model.Shape
-}
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
-
-// Within implements model.Picture: it returns an error, because no method is defined for cells.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("idefics3: %s", p.shape.Closed)
-}
-
-// Shrink implements model.Picture: it returns an error, because a tile has one size.
-func (p *picture) Shrink(*model.Run, int, int) (x []float32, deep [][]float32, err error) {
-	return nil, nil, fmt.Errorf("idefics3: %s", p.shape.Fixed)
+	m   *Model
+	px  []float32
+	lay *layout
+	model.Rigid
 }
 
 // Encode implements model.Multimodal.
@@ -265,7 +251,7 @@ func (m *Model) visual(
 	lo, hi := first*t, (first+p.lay.Count)*t
 	states := out.Selected[lo*d : hi*d]
 	v := &model.Visual{
-		Shape: p.shape, Needs: need, ViewsX: m.connect(r, states, cells),
+		Shape: p.Of, Needs: need, ViewsX: m.connect(r, states, cells),
 	}
 	m.vision.Read(r.Pool, v, out, cells, lo, hi)
 	texts := make([]float32, len(p.lay.Texts)*c)

@@ -2,7 +2,6 @@ package internvl
 
 import (
 	_ "embed" // shapes
-	"encoding/json"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -63,24 +62,15 @@ var (
 // export is what transformers' processor needs: without it, it would write 256 tokens for a tile.
 var export = &checkpoint.Export{
 	Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
-	Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
 	Named: map[string]string{
 		"start_image_token": before, "end_image_token": after, "context_image_token": place,
 		"video_token": "<video>",
 	},
-	Processor: func(config map[string]json.RawMessage) (any, error) {
-		text, err := json.Marshal(config)
-		if err != nil {
-			return nil, err
-		}
-		c, err := ParseConfig(text)
-		if err != nil {
-			return nil, err
-		}
+	Processor: model.Settings(ParseConfig, func(c *Config) map[string]any {
 		return map[string]any{
 			"processor_class": "InternVLProcessor", "image_seq_length": c.tokens(),
-		}, nil
-	},
+		}
+	}),
 }
 
 // form is defined by the prefixes of the decoder, its head, and all else.

@@ -16,7 +16,6 @@ import (
 	"fmt"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
@@ -211,7 +210,7 @@ func (m *Model) visual(
 	}
 	row, one := (m.cfg.tokens()+1)*m.cfg.width(), m.cfg.tokens()*m.w2.Out
 	v := &model.Visual{
-		Shape: p.shape, X: x[lo*one : hi*one], Heads: heads, KeyDim: dim, Needs: need,
+		Shape: p.Of, X: x[lo*one : hi*one], Heads: heads, KeyDim: dim, Needs: need,
 		Hidden: hidden[lo*row : hi*row], ClsAttn: perHead(out.ClsAttn, 1),
 		Keys: perHead(out.Keys, dim), Class: tap(out.Class), Received: tap(out.Received),
 		LastKeys: m.means(out.LastKeys, lo, n, d),
@@ -226,9 +225,9 @@ func (m *Model) visual(
 		}
 		v.CellDim, v.Cells = d, nn.WithoutFirst(m.means(out.Selected, lo, n, d), t, d)
 	}
-	if p.shape.Views != nil { // (3)
+	if p.Of.Views != nil { // (3)
 		v.ViewsX = v.X
-		v.X = nn.Gathered(v.ViewsX, p.shape.Views.Source, v.C)
+		v.X = nn.Gathered(v.ViewsX, p.Of.Views.Source, v.C)
 	}
 	return v
 }
@@ -267,7 +266,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 			last := (views - 1) * one
 			part = nn.Joined([][]float32{part[last:], part[:last]})
 		}
-		pics = append(pics, &picture{m, part, views, m.shape(rows, cols)})
+		pics = append(pics, &picture{m, part, views, model.Rigid{Of: m.shape(rows, cols)}})
 		first += views
 	}
 	if first != px.Shape[0] {
@@ -326,24 +325,15 @@ type picture struct {
 	m     *Model
 	px    []float32
 	views int
-	shape *model.Shape
-}
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
-
-// Within implements model.Picture: it returns an error, because no method is defined for this
-// encoder.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("internvl: %s", p.shape.Closed)
+	model.Rigid
 }
 
 // Shrink implements model.Picture.
 func (p *picture) Shrink(
 	r *model.Run, rows, cols int,
 ) (x []float32, deep [][]float32, err error) {
-	if p.shape.Fixed != "" {
-		return nil, nil, fmt.Errorf("internvl: %s", p.shape.Fixed)
+	if p.Of.Fixed != "" {
+		return p.Rigid.Shrink(r, rows, cols)
 	}
 	m := p.m
 	side, merge := m.vision.ImageSide, m.cfg.Merge

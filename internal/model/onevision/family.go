@@ -45,7 +45,6 @@ var export = &checkpoint.Export{
 	Vocabulary: []string{
 		"language_model.model.embed_tokens.weight", "language_model.lm_head.weight",
 	},
-	Unread: func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
 	Processor: func(config map[string]json.RawMessage) (any, error) {
 		var vision struct {
 			Side  int `json:"image_size"`

@@ -2,7 +2,6 @@ package pixtral
 
 import (
 	_ "embed" // shapes
-	"encoding/json"
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -103,21 +102,12 @@ var forms = []checkpoint.Form{
 func export(parse func([]byte) (*Config, error)) *checkpoint.Export {
 	return &checkpoint.Export{
 		Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
-		Unread:     func(checkpoint.Bundle) map[string]*checkpoint.Weight { return nil },
-		Processor: func(config map[string]json.RawMessage) (any, error) {
-			text, err := json.Marshal(config)
-			if err != nil {
-				return nil, err
-			}
-			c, err := parse(text)
-			if err != nil {
-				return nil, err
-			}
+		Processor: model.Settings(parse, func(c *Config) map[string]any {
 			return map[string]any{
 				"processor_class": "PixtralProcessor", "image_token": "[IMG]",
 				"image_break_token": rowEnd, "image_end_token": lastEnd,
 				"patch_size": c.Vision.Patch, "spatial_merge_size": c.Vision.Merge,
-			}, nil
-		},
+			}
+		}),
 	}
 }

@@ -25,7 +25,6 @@ import (
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
@@ -229,7 +228,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	pics, at := make([]model.Picture, len(px.GridTHW)), 0
 	for i, g := range px.GridTHW {
 		n := g[1] * g[2] * row
-		pics[i] = &picture{m, px.Data[at : at+n], g, m.shape(g, end, last)}
+		pics[i] = &picture{m, px.Data[at : at+n], g, model.Rigid{Of: m.shape(g, end, last)}}
 		at += n
 	}
 	return pics, nil
@@ -265,24 +264,10 @@ func (m *Model) shape(g [3]int, end, last int32) *model.Shape {
 
 // picture is the patches [patches, 3·patch²] of one picture.
 type picture struct {
-	m     *Model
-	px    []float32
-	grid  [3]int
-	shape *model.Shape
-}
-
-// Shape implements model.Picture.
-func (p *picture) Shape() *model.Shape { return p.shape }
-
-// Within implements model.Picture: it returns an error, because no method is defined for these
-// encoders.
-func (p *picture) Within(*model.Run, *methods.Encoding) ([]float32, error) {
-	return nil, fmt.Errorf("pixtral: %s", p.shape.Closed)
-}
-
-// Shrink implements model.Picture: it returns an error, because a smaller picture has other rows.
-func (p *picture) Shrink(*model.Run, int, int) (x []float32, deep [][]float32, err error) {
-	return nil, nil, fmt.Errorf("pixtral: %s", p.shape.Fixed)
+	m    *Model
+	px   []float32
+	grid [3]int
+	model.Rigid
 }
 
 // Encode implements model.Multimodal.
