@@ -37,7 +37,7 @@ func Parse(body []byte, f *api.Front) (*api.Call, error) {
 	}
 	api.Sampling(o, q)
 	api.Stops(o, q, "stop_sequences")
-	p := &reply{id: api.NewID("msg_"), model: f.About.ID, q: q, most: q.MaxTokens}
+	p := &reply{id: api.NewID("msg_"), model: f.About.ID, q: q}
 	q.Events, q.Whole = p, func(a *restore.Answer) any { return p.whole(a) }
 	return q, q.End(o, f)
 }
@@ -222,9 +222,7 @@ type message struct {
 type reply struct {
 	id, model string
 	q         *api.Call
-	most      int // the body's max_tokens
-
-	frame wire.Frame // of a piece; nil: not needed yet
+	frame     wire.Frame // of a piece; nil: not needed yet
 }
 
 func (p *reply) message() message {
@@ -244,7 +242,7 @@ func (p *reply) ending(a *restore.Answer) ending {
 	switch {
 	case a.Stop != "":
 		return ending{new("stop_sequence"), &a.Stop}
-	case a.Finish == restore.FinishLength && a.Usage.Generated < p.most:
+	case a.Finish == restore.FinishLength && a.Usage.Generated < p.q.MaxTokens:
 		reason = "model_context_window_exceeded"
 	case a.Finish == restore.FinishLength:
 		reason = "max_tokens"

@@ -103,7 +103,7 @@ func TestRefusals(t *testing.T) {
 
 // Ensure that replies, streams and errors have the fields that Anthropic's clients read.
 func TestReplies(t *testing.T) {
-	call := &api.Call{Request: new(restore.Request)}
+	call := &api.Call{Request: &restore.Request{MaxTokens: 2}}
 	a := &restore.Answer{Text: "hi", Finish: restore.FinishStop,
 		Usage: restore.Usage{Prompt: 130, Cached: 30, Generated: 2}}
 	long, cut, full := *a, *a, *a
@@ -111,7 +111,7 @@ func TestReplies(t *testing.T) {
 	cut.Stop = "x"
 	const head = `{"id":"msg_1","type":"message","role":"assistant","model":"builtin","content":[`
 	const counts = `"usage":{"input_tokens":100,"cache_creation_input_tokens":0,"cache_read_input_tokens":30,"output_tokens":2}`
-	p := &reply{id: "msg_1", model: "builtin", q: call, most: 2}
+	p := &reply{id: "msg_1", model: "builtin", q: call}
 	last := p.End(&long)
 	for _, c := range []struct {
 		got  any

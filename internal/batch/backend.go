@@ -92,17 +92,19 @@ func (s Service) answer(ctx context.Context, r *Request) (any, error) {
 
 // route returns the parser of a request.
 func route(r *Request) (api.Parse, error) {
-	all := protocols.Calls()
-	u, err := url.Parse(r.URL)
-	if err == nil && u.Host == "" && all[strings.TrimSuffix(u.Path, "/")] != nil {
-		if r.Method == http.MethodPost {
-			return all[strings.TrimSuffix(u.Path, "/")], nil
+	if u, err := url.Parse(r.URL); err == nil && u.Host == "" {
+		path := strings.TrimSuffix(u.Path, "/")
+		switch parse := protocols.Of(path).Calls[path]; {
+		case parse == nil:
+		case r.Method == http.MethodPost:
+			return parse, nil
+		default:
+			return nil, wire.New(http.StatusMethodNotAllowed, "method_not_allowed", "method",
+				"method: got %s, want POST", wire.Clip(r.Method))
 		}
-		return nil, wire.New(http.StatusMethodNotAllowed, "method_not_allowed", "method",
-			"method: got %s, want POST", wire.Clip(r.Method))
 	}
 	return nil, wire.Bad("invalid_value", "url", "got %s, want %s", wire.Quote(r.URL),
-		strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		strings.Join(slices.Sorted(maps.Keys(protocols.Calls())), ", "))
 }
 
 // ask asks the service until it has a place for the call.
