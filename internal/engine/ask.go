@@ -55,7 +55,7 @@ func (j *Job) wait(onPiece func(Piece)) (*Answer, error) {
 		}
 		cut := *a
 		cut.Text, cut.Scored, cut.Tokens = a.Text[:text], a.Scored[:scored], a.Tokens[:p.made]
-		cut.Finish, cut.Report.GeneratedTokens = FinishCancelled, p.made
+		cut.Finish, cut.Stop, cut.Report.GeneratedTokens = FinishCancelled, "", p.made
 		return &cut, cause
 	}
 }

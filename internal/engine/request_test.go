@@ -262,6 +262,30 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// Ensure that an answer that was cut before its stop text does not name it.
+func TestCutBeforeStop(t *testing.T) {
+	e := opened(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	j, err := e.Submit(ctx, Request{
+		Prompt: "Describe the image.", Images: Pictures(drawn(t, 6)), Reduce: half,
+		Stop: []string{"at the"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := j.wait(func(Piece) {
+		<-j.s.done
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) || a.Finish != FinishCancelled || a.Stop != "" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if whole, err := j.Answer(); err != nil || whole.Stop != "at the" {
+		t.Errorf("the whole: %+v, %v", whole, err)
+	}
+}
+
 // checkScored checks that the bytes of all tokens, joined, are the text.
 func checkScored(t *testing.T, a *Answer) {
 	t.Helper()
