@@ -52,8 +52,6 @@ type benchGrowth struct {
 	EncodeS float64 `json:"encode_s"` // median over the runs of all budgets
 	// encode_s / (patches · encode_s per patch of the smallest picture)
 	OfLinear float64 `json:"of_linear"`
-	// what products and attention would take at the peaks of their multiply-adds / encode_s
-	OfPeak float64 `json:"encode_and_attention_of_peak"`
 	// peak memory of the process until the picture was reduced, without the weights; 0 if the
 	// system does not say or weights are not resident
 	Memory int64 `json:"memory_bytes"`
@@ -129,7 +127,7 @@ type benchRow struct {
 	// prefill: operations / time in products / peak of the plan's multiply-adds
 	ProductsOfPeak float64 `json:"products_of_peak"`
 	ProductsShare  float64 `json:"products_share"` // time in products / prefill
-	// operations of products / encode_s / peak of the encoder's multiply-adds
+	// what products and attention would take at the peaks of their multiply-adds / encode_s
 	EncodeOfPeak float64 `json:"encode_of_peak"`
 	// bytes of weights read per second / memory read rate just before and after each run
 	DecodeOfDRAM float64 `json:"decode_of_dram"`
@@ -223,8 +221,9 @@ func (j *benchJSON) row(c *benchCell) benchRow {
 		return m.PrefillWork.Products.Time.Seconds() / m.Prefill.Seconds()
 	})
 	r.EncodeOfPeak, _ = stat(func(m *lab.Measurement) float64 {
-		return float64(m.EncodeWork.Products.Operations) / m.Encode.Seconds() / 1e9 /
-			j.Peaks.of(j.Encoder)
+		least := float64(m.EncodeWork.Products.Operations)/j.Peaks.of(j.Encoder) +
+			c.attention/j.Peaks.ofAttention(j.Encoder)
+		return least / 1e9 / m.Encode.Seconds()
 	})
 	if j.Gen > 0 {
 		var shares []float64
@@ -249,14 +248,10 @@ func (j *benchJSON) fillGrowth(cells []*benchCell) {
 		for n < len(cells) && cells[n].quant == c.quant && cells[n].patches == c.patches {
 			n++
 		}
-		var times, shares []float64
+		var times []float64
 		for _, same := range cells[:n] {
 			for _, m := range same.runs {
-				s := m.Encode.Seconds()
-				times = append(times, s)
-				least := float64(m.EncodeWork.Products.Operations)/j.Peaks.of(j.Encoder) +
-					c.attention/j.Peaks.ofAttention(j.Encoder)
-				shares = append(shares, least/1e9/s)
+				times = append(times, m.Encode.Seconds())
 			}
 		}
 		cells = cells[n:]
@@ -267,7 +262,6 @@ func (j *benchJSON) fillGrowth(cells []*benchCell) {
 		g := benchGrowth{
 			Quant: c.quant, Patches: c.patches, EncodeS: round(s),
 			OfLinear: round(s * float64(first.patches) / float64(c.patches) / least),
-			OfPeak:   round(stats.Median(shares)),
 			Memory:   max(0, c.encodeRSS-c.weights),
 		}
 		if c != first {
@@ -281,8 +275,7 @@ func (j *benchJSON) fillGrowth(cells []*benchCell) {
 // growthTable is the table of Growth.
 func (j *benchJSON) growthTable() [][]string {
 	rows := [][]string{{
-		"QUANT", "PATCHES", "ENCODE", "PER PATCH", "OF LINEAR", "OF PEAK", "MEMORY",
-		"MEMORY PER PATCH",
+		"QUANT", "PATCHES", "ENCODE", "PER PATCH", "OF LINEAR", "MEMORY", "MEMORY PER PATCH",
 	}}
 	for _, g := range j.Growth {
 		memory, per := "-", "-"
@@ -295,7 +288,7 @@ func (j *benchJSON) growthTable() [][]string {
 		rows = append(rows, []string{
 			g.Quant, strconv.Itoa(g.Patches), cli.Seconds(g.EncodeS),
 			cli.Seconds(g.EncodeS / float64(g.Patches)), fmt.Sprintf("%.2f×", g.OfLinear),
-			fmt.Sprintf("%.0f %%", 100*g.OfPeak), memory, per,
+			memory, per,
 		})
 	}
 	return rows
@@ -336,7 +329,7 @@ func (j *benchJSON) write(w io.Writer) error {
 	}
 	if len(j.Growth) > 0 {
 		fmt.Fprintf(w, "\nencoder: time relative to linear growth from the smallest picture, "+
-			"products and attention of peak, memory without the weights and its growth\n\n")
+			"memory without the weights and its growth\n\n")
 		if err := cli.Table(w, j.growthTable()); err != nil {
 			return err
 		}
