@@ -80,6 +80,7 @@ var attnBF16 = func() attnOps {
 	ops.pairs = []attnTile{
 		attnPairs64AVX512, attnPairs32AVX512, attnPairs16AVX512,
 	}
+	ops.tall = attnTall16AVX512
 	ops.pairHeight, ops.pairUnit = attnTileRows, 1
 	ops.round, ops.expRound, ops.pairRows = attnRoundAVX512, attnExpRoundAVX512, attnPairRowsAVX512
 	ops.expQuads, ops.probs = attnExpRoundQuadsAVX512, attnProbs64AVX512
@@ -90,7 +91,7 @@ var attnBF16 = func() attnOps {
 var attnAMX = func() attnOps {
 	ops := attnBF16
 	ops.pairs = []attnTile{attnPairs64AMX, attnPairs32AMX, attnPairs16AMX}
-	ops.quads = nil
+	ops.quads, ops.tall = nil, nil
 	ops.pairHeight, ops.pairUnit = tileRows, 16
 	return ops
 }()

@@ -14,6 +14,9 @@ type attnOps struct {
 	// pairs are tiles whose elements are pairs of bfloat16 along k; round, expRound and pairRows
 	// make them; nil without such instructions
 	pairs []attnTile
+	// tall is such a tile of twice the rows for panels of one vector, whose few sums wait for one
+	// another otherwise; nil where it is no faster
+	tall attnTile
 	// pairHeight is the rows of such a tile, pairUnit the pairs that k is rounded up to
 	pairHeight, pairUnit int
 	round                func(dst, src *float32, n int)

@@ -140,6 +140,11 @@ func attnQuads16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnProbs64AVX512(a *float32, lda int, b *float32, scales *float32, p *float32, ldp int, sums *float32, f *float32, m *float32, k int, tiles int)
 
+// attnTall16AVX512 computes C = A·B, or C += A·B when add is not 0, for 12·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
+//
+//go:noescape
+func attnTall16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
 // attnRoundAVX512 rounds n elements, a multiple of 16, to bfloat16, to nearest and ties to even (AVX512_BF16). dst may be src.
 //
 //go:noescape

@@ -541,22 +541,26 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 	return &t.a.Pages[page].Floats[pageKeys(t.a.HeadDim, t.kv)+place], PageKeys
 }
 
-// weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of a tile,
-// which has depth of them per row, stride apart. It adds the result to the output rows c, or, with
-// the first keys, stores it there. n is the number of packed keys.
-func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, n int) {
+// weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of tiles,
+// which have depth of them per row, stride apart. It adds the result to the output rows c, or, with
+// the first keys, stores it there. packed is the number of packed keys. With pages, there is one
+// tile.
+func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tiles int) {
 	a, ops, add := &t.a, t.ops, 1
 	if t.c0 == t.k0 {
 		add = 0
 	}
 	if t.pairs {
-		n, depth = t.pairsOf(n), (depth+1)/2
+		packed, depth = t.pairsOf(packed), (depth+1)/2
 	}
 	if a.Pages == nil {
-		tiles := t.tiles()
+		by := t.tiles()
 		t.panels(a.HeadDim, func(col, kind int) {
-			tiles[kind](p, stride, &t.v[col*n], ops.widths[kind], offset(c, col), t.depth, depth,
-				1, add)
+			w, f, n := ops.widths[kind], by[kind], tiles
+			if w == ops.lanes && tiles == 2 && ops.tall != nil {
+				f, n = ops.tall, 1
+			}
+			f(p, stride, &t.v[col*packed], w, offset(c, col), t.depth, depth, n, add)
 		})
 		return
 	}
@@ -803,7 +807,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		if o := &t.o[(state+r0)*t.depth]; t.int16s {
 			t.weighWords(t.s[r0*t.width:], r1-r0, o, depth)
 		} else {
-			t.weigh(&t.s[r0*t.width], t.width, o, depth, c1-c0)
+			t.weigh(&t.s[r0*t.width], t.width, o, depth, c1-c0, 1)
 		}
 	}
 	if a.ColTap != nil {
@@ -934,13 +938,16 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 		ops.probs(&t.q[at*stride], stride, &t.k[col*t.depth], &t.keyScales[col], &t.probs[col/2],
 			width, &t.sums[0], &t.queryScales[at], &t.m[at], t.a.HeadDim/4, tiles)
 	}
-	for tile := range tiles {
+	for tile, step := 0, 1; tile < tiles; tile += step {
+		if t.ops.tall != nil {
+			step = min(2, tiles-tile)
+		}
 		r0 := tile * t.height
-		probs := t.probs // of the tile, which stay in the first-level cache
+		probs := t.probs // of the tiles, which stay in the first-level cache
 		if hi > 0 {
 			probs = probs[r0*width:]
 		}
-		for r := r0; r < min(r0+t.height, end-q); r++ {
+		for r := r0; r < min(r0+step*t.height, end-q); r++ {
 			p := probs[(r-r0)*width:]
 			sum := t.expOf(p, at, r, 0, lo) + t.expOf(p[hi/2:], at, r, hi, n)
 			if lo < hi {
@@ -951,7 +958,7 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 				sum += sums[0] + sums[1] + sums[2] + sums[3]
 			}
 			if sum > attnExcess {
-				t.scores(at, lo, hi, tile, tile+1)
+				t.scores(at, lo, hi, tile, tile+step)
 				top := t.topOf(at, r, n)
 				if !first {
 					t.rescale(at+r, expGo((t.m[at+r]-top)*math.Ln2))
@@ -964,7 +971,7 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 				t.endPairs(p, n)
 			}
 		}
-		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], n, n)
+		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], n, n, step)
 	}
 }
 

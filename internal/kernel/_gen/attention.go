@@ -28,6 +28,7 @@ func attention(a *asm) {
 				s.tile(v, w, tileQuads)
 			}
 			s.tile(v, 64, tileProbs)
+			s.tile(v, 16, tileTall)
 			s.round(v)
 			s.pairRows(v)
 			s.exp2(v, false, true)
@@ -66,15 +67,19 @@ const (
 	tilePairs           // of bfloat16
 	tileQuads           // of bytes
 	tileProbs           // the same, whose sums become probabilities
+	tileTall            // tilePairs of twice the rows, for panels of one vector
 )
 
-// tile: C[6·tiles, w] (+)= A·B with A and B row-major.
+// tile: C[rows·tiles, w] (+)= A·B with A and B row-major. A tile has six rows, or twelve.
 func (s *source) tile(v isa, w int, e elements) {
-	nv := w / v.n
+	nv, rows, bases := w/v.n, tileRows, []string{"AX", "BX"}
 	name, doc, suffix := "attnTile", "", v.name
 	switch e {
 	case tilePairs:
 		name, doc = "attnPairs", " Elements of A and B are pairs of bfloat16 (AVX512_BF16)."
+	case tileTall:
+		rows, bases = 2*tileRows, append(bases, "R12", "R13")
+		name, doc = "attnTall", " Elements of A and B are pairs of bfloat16 (AVX512_BF16)."
 	case tileQuads:
 		name, doc = "attnQuads", " Elements of A are quads of signed bytes, those of B of "+
 			"unsigned ones, and C is int32. After the last quad, each row of A has what its sums "+
@@ -94,7 +99,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.open(fmt.Sprintf("%s%d%s", name, w, suffix),
 			fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
 				"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
-				"has rows ldc apart.", tileRows, w)+doc,
+				"has rows ldc apart.", rows, w)+doc,
 			"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, "+
 				"add int", "")
 	}
@@ -113,80 +118,73 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.load("c", "DI")
 		s.floats("ldc", "R9")
 		s.floats("ldb", "R10")
-		s.load("add", "R12")
 	}
 	next, body, fresh, four, one, ones, store := s.name("tile"), s.name("body"), s.name("fresh"),
 		s.name("four"), s.name("one"), s.name("ones"), s.name("store")
-	cRows := func(f func(r int, at string)) {
-		s.f("LEAQ (DI)(R9*2), R13")
-		s.f("ADDQ R9, R13")
-		for r := 0; r < tileRows; r++ {
-			base, m := "DI", r
-			if r >= 3 {
-				base, m = "R13", r-3
+	cRows := func(f func(r int, at func(offset int) string)) {
+		base := "DI"
+		for r := range rows {
+			if r > 0 && r%3 == 0 {
+				s.f("LEAQ (%s)(R9*2), R13", base)
+				s.f("ADDQ R9, R13")
+				base = "R13"
 			}
-			at := "(" + base + ")"
-			if m > 0 {
-				at += fmt.Sprintf("(R9*%d)", m)
-			}
-			f(r, at)
+			f(r, func(offset int) string { return indexed(offset, base, "R9", r%3) })
 		}
 	}
 	s.f("%s:", next)
-	s.f("MOVQ SI, AX")
-	s.f("LEAQ (SI)(R8*2), BX")
-	s.f("ADDQ R8, BX")
 	s.load("b", "DX")
 	s.f("MOVQ R11, CX")
-	aRow := func(r, offset int, first, fourth string) string {
-		base, m := first, r
-		if r >= 3 {
-			base, m = fourth, r-3
+	aRow := func(r, offset int, bases []string) string {
+		return indexed(offset, bases[r/3], "R8", r%3)
+	}
+	aRows := func() {
+		s.f("MOVQ SI, %s", bases[0])
+		for i := 1; i < len(bases); i++ {
+			s.f("LEAQ (%s)(R8*2), %s", bases[i-1], bases[i])
+			s.f("ADDQ R8, %s", bases[i])
 		}
-		at := fmt.Sprintf("%d(%s)", offset, base)
-		if m > 0 {
-			at += fmt.Sprintf("(R8*%d)", m)
-		}
-		return at
 	}
 	if e == tileQuads || e == tileProbs {
+		aRows()
 		s.f("LEAQ (AX)(R11*4), R12")
 		s.f("LEAQ (BX)(R11*4), R13")
-		for r := 0; r < tileRows; r++ {
-			s.f("VPBROADCASTD %s, %s", aRow(r, 0, "R12", "R13"), acc(r, 0))
+		for r := range rows {
+			s.f("VPBROADCASTD %s, %s", aRow(r, 0, []string{"R12", "R13"}), acc(r, 0))
 			for j := 1; j < nv; j++ {
 				s.f("VMOVAPS %s, %s", acc(r, 0), acc(r, j))
 			}
 		}
 	} else {
-		s.f("TESTQ R12, R12")
+		s.f("CMPQ %s, $0", s.arg("add"))
 		s.f("JEQ %s", fresh)
-		cRows(func(r int, at string) {
+		cRows(func(r int, at func(int) string) {
 			for j := 0; j < nv; j++ {
-				s.f("VMOVUPS %d%s, %s", j*v.bytes(), at, acc(r, j))
+				s.f("VMOVUPS %s, %s", at(j*v.bytes()), acc(r, j))
 			}
 		})
 		s.f("JMP %s", body)
 		s.f("%s:", fresh)
-		for r := 0; r < tileRows; r++ {
+		for r := range rows {
 			for j := 0; j < nv; j++ {
 				s.zero(v, 2+nv+r*nv+j)
 			}
 		}
 		s.f("%s:", body)
+		aRows()
 	}
 	step := func(u int) {
 		for j := 0; j < nv; j++ {
 			s.f("VMOVUPS %d(DX), %s", j*v.bytes(), b(j))
 		}
 		s.f("ADDQ R10, DX")
-		for r := 0; r < tileRows; r++ {
-			s.f("VBROADCASTSS %s, %s", aRow(r, 4*u, "AX", "BX"), v.r(r%2))
+		for r := range rows {
+			s.f("VBROADCASTSS %s, %s", aRow(r, 4*u, bases), v.r(r%2))
 			for j := 0; j < nv; j++ {
 				switch e {
 				case tileFloats:
 					s.f("VFMADD231PS %s, %s, %s", b(j), v.r(r%2), acc(r, j))
-				case tilePairs:
+				case tilePairs, tileTall:
 					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
 				case tileQuads, tileProbs:
 					s.vpdpbusd(v, r%2, 2+j, 2+nv+r*nv+j)
@@ -195,8 +193,9 @@ func (s *source) tile(v isa, w int, e elements) {
 		}
 	}
 	advance := func(u int) {
-		s.f("ADDQ $%d, AX", 4*u)
-		s.f("ADDQ $%d, BX", 4*u)
+		for _, base := range bases {
+			s.f("ADDQ $%d, %s", 4*u, base)
+		}
 	}
 	s.f("SUBQ $4, CX")
 	s.f("JLT %s", one)
@@ -227,7 +226,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		for i := range expRoundPoly {
 			s.f("VMOVUPS %s, Z%d", s.constant("attnExpRound"+v.name, 2+i), i)
 		}
-		cRows(func(r int, at string) {
+		cRows(func(r int, at func(int) string) {
 			s.f("VMOVUPS %d(BX), Z%d", r*v.bytes(), sum)
 			for j := 0; j < nv; j++ {
 				y := acc(r, j)
@@ -245,7 +244,7 @@ func (s *source) tile(v isa, w int, e elements) {
 					high := 2 + nv + r*nv + j
 					s.vcvtne2ps2bf16(high-1, high, p)
 					s.vdpbf16ps(p, unit, sum)
-					s.f("VMOVUPS Z%d, %d%s", p, j/2*v.bytes(), at)
+					s.f("VMOVUPS Z%d, %s", p, at(j/2*v.bytes()))
 				}
 			}
 			s.f("VMOVUPS Z%d, %d(BX)", sum, r*v.bytes())
@@ -254,19 +253,30 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("m"))
 		s.f("ADDQ $%d, %s", v.bytes()*tileRows, s.arg("sums"))
 	} else {
-		cRows(func(r int, at string) {
+		cRows(func(r int, at func(int) string) {
 			for j := 0; j < nv; j++ {
-				s.f("VMOVUPS %s, %d%s", acc(r, j), j*v.bytes(), at)
+				s.f("VMOVUPS %s, %s", acc(r, j), at(j*v.bytes()))
 			}
 		})
 	}
 	s.f("LEAQ (R13)(R9*2), DI")
 	s.f("ADDQ R9, DI")
-	s.f("LEAQ (SI)(R8*2), SI")
-	s.f("LEAQ (SI)(R8*4), SI")
+	for range rows / tileRows {
+		s.f("LEAQ (SI)(R8*2), SI")
+		s.f("LEAQ (SI)(R8*4), SI")
+	}
 	s.f("DECQ %s", s.arg("tiles"))
 	s.f("JNE %s", next)
 	s.ret()
+}
+
+// indexed is the address offset bytes after base, plus the register index some times.
+func indexed(offset int, base, index string, times int) string {
+	at := fmt.Sprintf("%d(%s)", offset, base)
+	if times > 0 {
+		at += fmt.Sprintf("(%s*%d)", index, times)
+	}
+	return at
 }
 
 // quadRows: rows of float32 to bytes.
