@@ -233,9 +233,8 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 			token := checkpoint.AddedToken(p.Text, p.Kind != tokenizer.UserPiece)
 			token["id"] = i
 			added = append(added, token)
-			continue
 		}
-		vocab[p.Text] = i
+		vocab[p.Text] = i // other programs number an added token that is not here themselves
 	}
 	merges := f.strings("tokenizer.ggml.merges")
 	if merges == nil {

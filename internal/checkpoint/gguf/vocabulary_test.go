@@ -92,6 +92,14 @@ func TestBytePairs(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", key, got[key], want[key])
 		}
 	}
+	// tokenizers numbers an added token by the vocabulary, whatever its id says
+	vocab := got["model"].(map[string]any)["vocab"].(map[string]any)
+	for _, a := range got["added_tokens"].([]any) {
+		token := a.(map[string]any)
+		if id := vocab[token["content"].(string)]; id != token["id"] {
+			t.Errorf("%v: id %v in the vocabulary", token, id)
+		}
+	}
 	tok, err := tokenizer.Open(s.Docs.Tokenizer.Data, s.Docs.Settings.Data)
 	if err != nil {
 		t.Fatal(err)
