@@ -91,7 +91,9 @@ type GGUF struct {
 	Prefix string // of the canonical names of the decoder's weights
 	// Permuted tells that queries and keys are for the rotation of adjacent rows.
 	Permuted bool
-	Theta    float64 // base of the rotation if the file has none
+	// PermutedTower tells the same of the encoder's queries and keys.
+	PermutedTower bool
+	Theta         float64 // base of the rotation if the file has none
 	// Offset tells that the file adds 1 to the weights of the decoder's and the projector's norms.
 	Offset bool
 	// Names are pairs of a tensor's name and the canonical one, which come before the pairs of
@@ -100,7 +102,7 @@ type GGUF struct {
 	// More returns pairs that depend on the projector's file; nil: none.
 	More func(projector Metadata) [][2]string
 	// Unread are tensors of the projector's file that no model reads: placeholders of older
-	// converters.
+	// converters, and copies.
 	Unread []string
 	// Special are tokens that are special whatever the file says: converters give some of them the
 	// type of normal text, in which they would not be found.

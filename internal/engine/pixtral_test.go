@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,29 +39,42 @@ func TestPixtralStages(t *testing.T) { checkForms(t, pixtralPrompts, "preprocess
 // text.
 func TestPixtralAnswers(t *testing.T) {
 	for name, prompts := range pixtralPrompts {
-		e := open(t, "testdata/"+name, 1)
-		for _, prompt := range prompts {
-			p, ref := openAsked(t, name, prompt), reference(t, name, prompt)
-			pics := p.decoded(t, p.Pictures)
-			if len(pics) > 0 {
-				px, err := e.Pixels(pics, nil)
-				must(t, err)
-				if err := golden.Compare(tensor.From(px.Shape, px.Data), ref["pixel_values"],
-					0); err != nil {
-					t.Errorf("%s/%s: %v", name, prompt, err)
-				}
-			}
-			got, err := e.Ask(context.Background(), engine.Request{
-				Messages: said(t, filepath.Join(p.dir, prompt+".ref.json"),
-					engine.Pictures(pics...)),
-				MaxTokens: len(p.Tokens), IgnoreEnd: true,
-			})
+		checkPixtralAnswers(t, open(t, "testdata/"+name, 1), name, prompts...)
+	}
+}
+
+// checkPixtralAnswers compares pixel values, prompts and answers of a model called name.
+func checkPixtralAnswers(t *testing.T, e *engine.Engine, name string, prompts ...string) {
+	t.Helper()
+	for _, prompt := range prompts {
+		p, ref := openAsked(t, name, prompt), reference(t, name, prompt)
+		pics := p.decoded(t, p.Pictures)
+		if len(pics) > 0 {
+			px, err := e.Pixels(pics, nil)
 			must(t, err)
-			n := ref["input_ids"].Shape[0]
-			if !slices.Equal(got.Tokens, p.Tokens) || got.Report.PromptTokens != n {
-				t.Errorf("%s/%s: got %v after %d tokens, want %v after %d", name, prompt,
-					got.Tokens, got.Report.PromptTokens, p.Tokens, n)
+			if err := golden.Compare(tensor.From(px.Shape, px.Data), ref["pixel_values"],
+				0); err != nil {
+				t.Errorf("%s/%s: %v", name, prompt, err)
 			}
+		}
+		got, err := e.NewPrompt(context.Background(), engine.Request{
+			Messages: said(t, filepath.Join(p.dir, prompt+".ref.json"),
+				engine.Pictures(pics...)),
+		})
+		must(t, err)
+		if want, err := ref["input_ids"].Int64s(); err != nil || !slices.Equal(got.IDs(), want) {
+			t.Errorf("%s/%s: got the prompt %v, want %v, %v", name, prompt, got.IDs(), want, err)
+		}
+		answer, err := e.Ask(context.Background(), engine.Request{
+			Messages: said(t, filepath.Join(p.dir, prompt+".ref.json"),
+				engine.Pictures(pics...)),
+			MaxTokens: len(p.Tokens), IgnoreEnd: true,
+		})
+		must(t, err)
+		n := ref["input_ids"].Shape[0]
+		if !slices.Equal(answer.Tokens, p.Tokens) || answer.Report.PromptTokens != n {
+			t.Errorf("%s/%s: got %v after %d tokens, want %v after %d", name, prompt,
+				answer.Tokens, answer.Report.PromptTokens, p.Tokens, n)
 		}
 	}
 }
@@ -252,5 +266,136 @@ func TestPixtralRefusals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// Ensure that llama.cpp's files have transformers' stages, pixels, prompts and answers, also a
+// decoder of the architecture mistral3, as it writes Mistral Small now, and the decoder's file
+// alone text's.
+func TestPixtralGGUF(t *testing.T) {
+	exact := engine.Options{Threads: 2, Quant: "f32"}
+	for name, prompts := range pixtralPrompts {
+		dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+		model := filepath.Join(dir, name+".gguf")
+		check := func(prompts ...string) {
+			t.Helper()
+			e := openWith(t, dir, exact, engine.Hooks{})
+			checkPixtralAnswers(t, e, name, prompts...)
+			for _, prompt := range prompts {
+				checkPrompt(t, e, reference(t, name, prompt))
+			}
+		}
+		check(prompts...)
+		if name == "mistral3-tiny" {
+			b, err := os.ReadFile(model)
+			must(t, err)
+			must(t, os.WriteFile(model, []byte(reheaded(t, string(b), toMistral3)), 0o644))
+			check(prompts...)
+		}
+		must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
+		check("text")
+	}
+}
+
+// ggufName matches the name of a GGUF file's model up to its text; ggufLlama the architecture llama
+// and keys that begin with it. The number is the length of a text.
+var (
+	ggufName  = regexp.MustCompile(`(?s)general\.name\x08\x00{3}(.)\x00{7}`)
+	ggufLlama = regexp.MustCompile(`(?s)[\x05-\x40]\x00{7}llama`)
+)
+
+// toMistral3 renames the architecture llama in a header.
+func toMistral3(file string) string {
+	return ggufLlama.ReplaceAllStringFunc(file, func(s string) string {
+		return string([]byte{s[0] + 3}) + s[1:8] + "mistral3"
+	})
+}
+
+// reheaded returns a GGUF file after a change of its header, and of its model's name, which is
+// longer then so that the tensors are aligned.
+func reheaded(t *testing.T, file string, change func(string) string) string {
+	t.Helper()
+	got := change(file)
+	if got == file {
+		t.Fatal("nothing to change")
+	}
+	at, more := ggufName.FindStringSubmatchIndex(got), (32+(len(file)-len(got))%32)%32
+	return got[:at[2]] + string([]byte{got[at[2]] + byte(more)}) + got[at[3]:at[1]] +
+		strings.Repeat(" ", more) + got[at[1]:]
+}
+
+// Ensure that files that lack a key, or have one that cannot be honoured, are refused by the key's
+// name, and that the name of a template is no template.
+func TestPixtralGGUFRefusals(t *testing.T) {
+	const name = "mistral3-tiny"
+	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+	var files []string // decoder, projector
+	for _, prefix := range []string{"", "mmproj-"} {
+		b, err := os.ReadFile(filepath.Join(dir, prefix+name+".gguf"))
+		must(t, err)
+		files = append(files, string(b))
+	}
+	// opens the files with a change in one of them
+	changed := func(from, to string) (*engine.Engine, error) {
+		dir := t.TempDir()
+		for i, prefix := range []string{"", "mmproj-"} {
+			file := files[i]
+			if strings.Contains(file, from) {
+				file = reheaded(t, file, func(s string) string {
+					return strings.Replace(s, from, to, 1)
+				})
+			} else if !strings.Contains(files[1-i], from) {
+				t.Fatalf("no file has %q", from)
+			}
+			must(t, os.WriteFile(filepath.Join(dir, prefix+name+".gguf"), []byte(file), 0o644))
+		}
+		return engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+	}
+	const u32, f32 = "\x04\x00\x00\x00", "\x06\x00\x00\x00"
+	count := func(n byte) string { return string([]byte{n, 0, 0, 0, 0, 0, 0, 0}) }
+	cases := [][3]string{ // from, to, and what the error names
+		{"\x00pixtral", "\x00pixtrol", `projector type "pixtrol"`},
+		{"tekken", "tokken", `"tokenizer.ggml.pre": "tokken"`},
+		{"[IMG_BREAK]", "[IMG_BROKE]", `no token "[IMG_BREAK]"`},
+		{"clip.use_silu", "clip.use_gelu", `"clip.use_silu": false`},
+		{f32 + "\xac\xc5\x27\x37\x0d", f32 + "\xac\xc5\x27\x38\x0d",
+			`"clip.vision.attention.layer_norm_epsilon": got 3.9`},
+		{"_mean\t\x00\x00\x00" + f32 + count(3) + "\x3a\x81\xf6\x3e",
+			"_mean\t\x00\x00\x00" + f32 + count(2), `"clip.vision.image_mean": got 2 numbers`},
+		{"vision.attention.head_count" + u32 + "\x03", "vision.attention.head_count" + u32 + "\x05",
+			`want an even number for each of 5 heads`},
+		{"merge_size" + u32 + "\x02", "merge_size" + u32 + "\x00",
+			`"clip.vision.spatial_merge_size": got 0`},
+		{"merge_size" + u32 + "\x02", "merge_size" + u32 + "\x03", "spatial_merge_size²"},
+		{"mm.patch_merger.w", "mm.patch_manger.w", `"clip.vision.spatial_merge_size": got 2`},
+		{count(16) + "llama.vocab_size" + u32 + "\x3e\x01\x00\x00", count(33) +
+			"llama.attention.temperature_scale" + f32 + "\x00\x00\x80\x3f", `"llama.attention.temperature_scale": got 1`},
+	}
+	for _, key := range []string{
+		"image_size", "patch_size", "embedding_length", "feed_forward_length", "block_count",
+		"attention.head_count", "attention.layer_norm_epsilon", "image_mean", "image_std",
+		"spatial_merge_size",
+	} {
+		key = "clip.vision." + key
+		cases = append(cases, [3]string{key, key[:len(key)-1] + "?", `"` + key + `"`})
+	}
+	for _, c := range cases {
+		e, err := changed(c[0], c[1])
+		if err == nil {
+			e.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c[2]) {
+			t.Errorf("%q: got %v, want an error that names %s", c[1], err, c[2])
+		}
+	}
+	template := "{%- set today ="
+	at := strings.Index(files[0], template)
+	size := files[0][at-8 : at]
+	n := int(size[0]) + int(size[1])<<8
+	e, err := changed(files[0][at-8:at+n], count(17)+"mistral-v7-tekken")
+	must(t, err)
+	defer e.Close()
+	if got := e.Info().Template; !strings.Contains(got, "built in") {
+		t.Errorf("got the template %q, want one that is built in", got)
 	}
 }

@@ -163,10 +163,10 @@ func (t *tensorInfo) rearranged(row int, stored func(r int) int) *checkpoint.Wei
 	return out
 }
 
-// tower adds the tensors of a projector file. If names has queries, keys and values as one tensor,
-// they become one, and so do the two moments of a patch embedding. Tensors in g.Unread are left
-// out.
-func (f *file) tower(w weights, names [][2]string, g *checkpoint.GGUF) error {
+// tower adds the tensors of a projector file of an encoder with that many heads. If names has
+// queries, keys and values as one tensor, they become one, and so do the two moments of a patch
+// embedding. Tensors in g.Unread are left out.
+func (f *file) tower(w weights, names [][2]string, g *checkpoint.GGUF, heads int) error {
 	byName := map[string]*tensorInfo{}
 	for i := range f.tensors {
 		byName[f.tensors[i].name] = &f.tensors[i]
@@ -186,6 +186,9 @@ func (f *file) tower(w weights, names [][2]string, g *checkpoint.GGUF) error {
 			continue
 		case g.Offset && isNorm(name):
 			x = t.lessOne()
+		case g.PermutedTower && (strings.Contains(name, ".attn_q.") ||
+			strings.Contains(name, ".attn_k.")):
+			x, err = t.unpermuted(heads)
 		case stack && queries.Replace(name) != name:
 			if byName[queries.Replace(name)] != nil {
 				continue // part of the same tensor as attn_q

@@ -141,10 +141,10 @@ func (p *file) convert(w weights, g *checkpoint.GGUF, m *checkpoint.Converted) (
 	if g.More != nil {
 		names = slices.Concat(names, g.More(p))
 	}
-	if err := p.tower(w, names, g); err != nil {
+	if m.Vision, err = p.encoderSizes(); err != nil {
 		return err
 	}
-	if m.Vision, err = p.encoderSizes(); err != nil {
+	if err := p.tower(w, names, g, m.Vision["num_attention_heads"].(int)); err != nil {
 		return err
 	}
 	m.Projector = p
@@ -178,7 +178,8 @@ func documents(
 	if v.file == nil {
 		d.Tokenizer.From = "tokenizer.ggml.model in the metadata"
 	}
-	if text := f.Text("tokenizer.chat_template", ""); text != "" {
+	// llama.cpp's converter writes the name of a template for some models
+	if text := f.Text("tokenizer.chat_template", ""); strings.Contains(text, "{") {
 		d.Template.Data = []byte(withPictures(text, g))
 	}
 	end := []int{}

@@ -188,6 +188,7 @@ type preTokenizer struct {
 	digits       bool   // each digit is a word of its own
 	normalizer   any
 	ignoreMerges bool
+	begins       bool // a text begins with the first token, unless the file says otherwise
 }
 
 // preTokenizers maps llama.cpp's names to the behaviour of the models' own tokenizers. Source: the
@@ -200,14 +201,18 @@ var preTokenizers = map[string]*preTokenizer{
 		pattern:    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	},
 	"llama-bpe": {
-		ignoreMerges: true,
-		pattern:      `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+		ignoreMerges: true, begins: true,
+		pattern: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	},
+	"tekken": {
+		ignoreMerges: true, begins: true,
+		pattern: `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	},
 }
 
-// otherNames are synonyms.
+// otherNames are synonyms. The tokenizer.json of Pixtral 12B splits as Llama 3's does.
 var otherNames = map[string]string{"llama3": "llama-bpe", "llama-v3": "llama-bpe",
-	"deepseek-r1-qwen": "qwen2"}
+	"pixtral": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
 
 // bytePairs writes the tokenizer.json of a vocabulary of byte pairs.
 func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
@@ -217,9 +222,8 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 	}
 	pre := preTokenizers[name]
 	if pre == nil {
-		return nil, fmt.Errorf("key %q: %q: %w, want qwen2, llama-bpe, smollm or gpt-2",
-			"tokenizer.ggml.pre",
-			name, errs.ErrUnsupported)
+		return nil, fmt.Errorf("key %q: %q: %w, want qwen2, llama-bpe, tekken, smollm or gpt-2",
+			"tokenizer.ggml.pre", name, errs.ErrUnsupported)
 	}
 	vocab, added := map[string]int{}, []any{}
 	for i, p := range v.pieces {
@@ -253,7 +257,7 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 			object{"type": "Digits", "individual_digits": true}, level}}
 	}
 	var post any // prepends a token to every text
-	if f.Flag("tokenizer.ggml.add_bos_token", name == "llama-bpe") && v.bos >= 0 {
+	if f.Flag("tokenizer.ggml.add_bos_token", pre.begins) && v.bos >= 0 {
 		text := v.pieces[v.bos].Text
 		post = object{
 			"type": "TemplateProcessing",

@@ -28,7 +28,7 @@ const (
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "llava", Architectures: []string{architecture}, Tower: towerType, Forms: forms,
-		Export: export(ParseConfig),
+		Export: export(ParseConfig), GGUF: gguf(false, "llama"),
 	},
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, architecture, ParseConfig)
@@ -42,7 +42,7 @@ var Family = model.Family{
 var Mistral3 = model.Family{
 	Family: checkpoint.Family{
 		Name: "mistral3", Architectures: []string{mistral3}, Forms: forms,
-		Export: export(ParseMistral3),
+		Export: export(ParseMistral3), GGUF: gguf(true, "llama", "mistral3"),
 	},
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, mistral3, ParseMistral3)
@@ -104,7 +104,7 @@ func export(parse func([]byte) (*Config, error)) *checkpoint.Export {
 		Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
 		Processor: model.Settings(parse, func(c *Config) map[string]any {
 			return map[string]any{
-				"processor_class": "PixtralProcessor", "image_token": "[IMG]",
+				"processor_class": "PixtralProcessor", "image_token": place,
 				"image_break_token": rowEnd, "image_end_token": lastEnd,
 				"patch_size": c.Vision.Patch, "spatial_merge_size": c.Vision.Merge,
 			}
