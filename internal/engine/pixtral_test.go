@@ -202,6 +202,27 @@ func TestPixtralHead(t *testing.T) {
 	checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
 }
 
+// pixtralGELU is what transformers computes of a prompt where the tower has GELU.
+func pixtralGELU(t *testing.T, name string) map[string]*tensor.Tensor {
+	t.Helper()
+	ref, in := reference(t, name, "gelu"), reference(t, name, "one")
+	for _, input := range []string{"input_ids", "pixel_values", "image_grid_thw"} {
+		ref[input] = in[input]
+	}
+	return ref
+}
+
+// Ensure that the activation of the tower is config.json's, and GELU if it has none.
+func TestPixtralActivation(t *testing.T) {
+	for name := range pixtralPrompts {
+		for _, act := range []string{"\"hidden_act\": \"gelu\",\n", ""} {
+			const width = "  \"hidden_size\": 24"
+			dir := rewritten(t, name, "config.json", "\"hidden_act\": \"silu\",\n"+width, act+width)
+			checkPrompt(t, open(t, dir, 2), pixtralGELU(t, name))
+		}
+	}
+}
+
 // Ensure that files without an encoder answer text like those with one.
 func TestPixtralText(t *testing.T) {
 	for name := range pixtralPrompts {
@@ -349,7 +370,7 @@ func TestPixtralGGUFRefusals(t *testing.T) {
 			}
 			must(t, os.WriteFile(filepath.Join(dir, prefix+name+".gguf"), []byte(file), 0o644))
 		}
-		return engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+		return engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1, Quant: "f32"})
 	}
 	const u32, f32 = "\x04\x00\x00\x00", "\x06\x00\x00\x00"
 	count := func(n byte) string { return string([]byte{n, 0, 0, 0, 0, 0, 0, 0}) }
@@ -357,7 +378,7 @@ func TestPixtralGGUFRefusals(t *testing.T) {
 		{"\x00pixtral", "\x00pixtrol", `projector type "pixtrol"`},
 		{"tekken", "tokken", `"tokenizer.ggml.pre": "tokken"`},
 		{"[IMG_BREAK]", "[IMG_BROKE]", `no token "[IMG_BREAK]"`},
-		{"clip.use_silu", "clip.use_gelu", `"clip.use_silu": false`},
+		{"clip.use_silu", "clip.use_relu", `keys "clip.use_silu" and "clip.use_gelu": both false`},
 		{f32 + "\xac\xc5\x27\x37\x0d", f32 + "\xac\xc5\x27\x38\x0d",
 			`"clip.vision.attention.layer_norm_epsilon": got 3.9`},
 		{"_mean\t\x00\x00\x00" + f32 + count(3) + "\x3a\x81\xf6\x3e",
@@ -379,6 +400,10 @@ func TestPixtralGGUFRefusals(t *testing.T) {
 		key = "clip.vision." + key
 		cases = append(cases, [3]string{key, key[:len(key)-1] + "?", `"` + key + `"`})
 	}
+	other, err := changed("clip.use_silu", "clip.use_gelu")
+	must(t, err)
+	defer other.Close()
+	checkPrompt(t, other, pixtralGELU(t, name))
 	for _, c := range cases {
 		e, err := changed(c[0], c[1])
 		if err == nil {

@@ -93,18 +93,24 @@ func GELUTanh(p *Pool, x []float32) {
 	eachElems(p, len(x), func(lo, hi int) { geluTanh(x[lo:hi]) })
 }
 
+// GELUMul replaces gate[i] by GELU(gate[i])·up[i].
+func GELUMul(p *Pool, gate, up []float32) { gated(p, "GELUMul", gelu, gate, up) }
+
 // GELUTanhMul replaces gate[i] by GELUTanh(gate[i])·up[i].
-func GELUTanhMul(p *Pool, gate, up []float32) {
-	checkLen("GELUTanhMul", len(gate), len(up))
+func GELUTanhMul(p *Pool, gate, up []float32) { gated(p, "GELUTanhMul", geluTanh, gate, up) }
+
+// gated replaces gate[i] by act(gate[i])·up[i], for the function called name.
+func gated(p *Pool, name string, act func(x []float32), gate, up []float32) {
+	checkLen(name, len(gate), len(up))
 	if len(gate) <= elemsPerTask {
-		geluTanhMul(gate, up)
+		actMul(act, gate, up)
 		return
 	}
-	eachElems(p, len(gate), func(lo, hi int) { geluTanhMul(gate[lo:hi], up[lo:hi]) })
+	eachElems(p, len(gate), func(lo, hi int) { actMul(act, gate[lo:hi], up[lo:hi]) })
 }
 
-func geluTanhMul(gate, up []float32) {
-	geluTanh(gate)
+func actMul(act func(x []float32), gate, up []float32) {
+	act(gate)
 	for i, u := range up[:len(gate)] {
 		gate[i] *= u
 	}

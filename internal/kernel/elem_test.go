@@ -108,10 +108,20 @@ func TestElementwise(t *testing.T) {
 			GELU(pool, x)
 		}, func(x, _ float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) })
 	})
+	t.Run("gelumul", func(t *testing.T) {
+		elementwise(t, func(x, y []float32) { GELUMul(pool, x, y) },
+			func(x, y float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) * y })
+	})
+	tanh := func(x float64) float64 {
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	}
 	t.Run("gelutanh", func(t *testing.T) {
-		elementwise(t, func(x, _ []float32) { GELUTanh(pool, x) }, func(x, _ float64) float64 {
-			return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-		})
+		elementwise(t, func(x, _ []float32) { GELUTanh(pool, x) },
+			func(x, _ float64) float64 { return tanh(x) })
+	})
+	t.Run("gelutanhmul", func(t *testing.T) {
+		elementwise(t, func(x, y []float32) { GELUTanhMul(pool, x, y) },
+			func(x, y float64) float64 { return tanh(x) * y })
 	})
 }
 

@@ -23,6 +23,9 @@ func QuickGELU(p *Pool, x []float32) { kernel.QuickGELU(p, x) }
 // SiLU is x·sigmoid(x) in place.
 func SiLU(p *Pool, x []float32) { kernel.SiLU(p, x) }
 
+// GEGLUErf is gate = GELU(gate) ⊙ up in place.
+func GEGLUErf(p *Pool, gate, up []float32) { kernel.GELUMul(p, gate, up) }
+
 // GEGLU is gate = GELUTanh(gate) ⊙ up in place.
 func GEGLU(p *Pool, gate, up []float32) { kernel.GELUTanhMul(p, gate, up) }
 

@@ -17,7 +17,7 @@ const Eps = 1e-6
 //
 //	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = Norm(x)       (1)
 //	y = h + W2·Act(W1·m + b1) + b2,  m = Norm(h)                                            (2)
-//	    with a gate: y = h + W2·(SiLU(Wg·m) ⊙ W1·m)
+//	    with a gate: y = h + W2·(Act(Wg·m) ⊙ W1·m)
 //
 // Scores come from the last block.
 type Whole struct {
@@ -31,7 +31,8 @@ type Whole struct {
 	After  func(r *model.Run, i int, x []float32) []float32
 	Blocks []Block
 	RoPE   *nn.RoPE
-	Act    func(p *nn.Pool, x []float32) // of blocks without a gate
+	Act    func(p *nn.Pool, x []float32)        // of blocks without a gate
+	Gated  func(p *nn.Pool, gate, up []float32) // gate = Act(gate) ⊙ up, of blocks with one
 	// Join returns one row [Out] for each cell of the last block's output x [patches, hidden],
 	// which it does not change.
 	Join func(r *model.Run, x []float32) []float32
@@ -228,7 +229,7 @@ func (e *Whole) block(
 		if l.Gate != nil {
 			g := r.Buffer("cells.g", m*e.MLP)
 			l.Gate.Apply(r.Pool, g, h, m)
-			nn.SwiGLU(r.Pool, g, u)
+			e.Gated(r.Pool, g, u)
 			u = g
 		} else {
 			e.Act(r.Pool, u)

@@ -12,6 +12,7 @@ import (
 // Config is a config.json.
 type Config struct {
 	Vision     cells.Tower // its Out is the width of the projector's input
+	Act        string      // of the tower's blocks: silu or gelu
 	Text       llama.Config
 	Bias       bool // of the projector
 	ImageToken int32
@@ -45,7 +46,8 @@ func ParseMistral3(data []byte) (*Config, error) {
 
 // read reads what both classes have, over their own defaults.
 func (c *Config) read(v *model.Values, merge int, bias bool, token, layer int) {
-	c.Vision = parseVision(v.Object("vision_config", true))
+	vision := v.Object("vision_config", true)
+	c.Vision, c.Act = parseVision(vision), vision.String("hidden_act", "gelu", "gelu", "silu")
 	c.Vision.Merge = merge
 	c.Bias = v.Bool("multimodal_projector_bias", bias)
 	v.String("projector_hidden_act", "gelu", "gelu")
@@ -77,10 +79,6 @@ func parseVision(v *model.Values) cells.Tower {
 		Theta:  cells.Theta(v),
 	}
 	c.Out = c.Hidden
-	if v.String("hidden_act", "gelu", "gelu", "silu") != "silu" {
-		v.Fail("hidden_act", "got \"gelu\" (also when absent), which is not supported, want "+
-			"\"silu\"")
-	}
 	v.Unsupported(map[string]string{"num_channels": "3"})
 	c.CheckHeads(v, "num_attention_heads", "hidden_size")
 	if dim := c.Hidden / c.Heads; v.Int("head_dim", dim, 1, 1<<16) != dim {

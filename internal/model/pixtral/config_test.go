@@ -42,13 +42,17 @@ func TestConfig(t *testing.T) {
 		v.Theta != 1e4 || v.Merge != 1 || !c.Bias || c.Text.KVHeads != 2 {
 		t.Errorf("got %+v", c)
 	}
+	other, err := ParseMistral3([]byte(strings.Replace(small3, `"hidden_act":"silu"`, "", 1)))
+	if err != nil || c.Act != "silu" || c3.Act != "silu" || other.Act != "gelu" {
+		t.Errorf("%v: got the activations %q, %q, %q", err, c.Act, c3.Act, other.Act)
+	}
 	if c3.Vision.Merge != 2 || c3.Vision.Patch != 16 || c3.Bias || c3.Text.Window != 4096 ||
 		c3.Text.KVHeads != 1 {
 		t.Errorf("got %+v", c3)
 	}
 	const silu = `"hidden_act":"silu"`
 	for _, k := range []struct{ from, to, want string }{
-		{silu, ``, `hidden_act`},
+		{silu, `"hidden_act":"relu"`, `hidden_act`},
 		{silu, silu + `,"head_dim":65`, `"head_dim"`},
 		{silu, silu + `,"num_attention_heads":3`, `"num_attention_heads"`},
 		{silu, silu + `,"hidden_size":96`, `"num_attention_heads"`},

@@ -66,8 +66,13 @@ func convert(m *checkpoint.Converted, merged bool) error {
 			return fmt.Errorf("tokenizer: no token %q, which stands in pictures", text)
 		}
 	}
-	if !p.Flag("clip.use_silu", false) {
-		return fmt.Errorf("key %q: false: %w, want true", "clip.use_silu", errs.ErrUnsupported)
+	act := "silu"
+	switch silu := p.Flag("clip.use_silu", false); {
+	case silu == p.Flag("clip.use_gelu", false):
+		return fmt.Errorf("keys %q and %q: both %v, want one true", "clip.use_silu",
+			"clip.use_gelu", silu)
+	case !silu:
+		act = "gelu"
 	}
 	const norm = "clip.vision.attention.layer_norm_epsilon"
 	if x := p.Float(norm, eps); float32(x) != eps {
@@ -86,7 +91,7 @@ func convert(m *checkpoint.Converted, merged bool) error {
 		return fmt.Errorf("key %q: got %d, want 1 without tensor %q", mergeKey, merge, merging)
 	}
 	maps.Copy(m.Vision, map[string]any{
-		"model_type": towerType, "image_size": side, "hidden_act": "silu",
+		"model_type": towerType, "image_size": side, "hidden_act": act,
 		"rope_theta": p.Float("clip.rope.freq_base", 10000),
 	})
 	m.Config["vision_config"], m.Config["spatial_merge_size"] = m.Vision, merge

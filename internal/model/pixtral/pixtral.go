@@ -4,7 +4,7 @@
 //
 //	x = RMSNorm(Conv(px))                                                                   (1)
 //	h = x + Wo·Attn(RoPE₂(Wq·n), RoPE₂(Wk·n), Wv·n),  n = RMSNorm(x)                        (2)
-//	y = h + W2·(SiLU(Wg·m) ⊙ W1·m),  m = RMSNorm(h)                                         (3)
+//	y = h + W2·(Act(Wg·m) ⊙ W1·m),  m = RMSNorm(h)                                          (3)
 //	z = Wm·c,  c = the RMSNorm rows of a cell, feature by feature; of Pixtral z = y         (4)
 //	X = W2·GELU(W1·z + b1) + b2                                                             (5)
 //	picture: for each row of tokens: X, [IMG_BREAK]; after the last one [IMG_END] instead   (6)
@@ -62,7 +62,7 @@ func newModel(
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{cfg: c, vision: bindTower(b.In(tower), c.Vision)}
+	m := &Model{cfg: c, vision: bindTower(b.In(tower), c.Vision, c.Act)}
 	p, width, hidden := b.In(projector), c.Vision.Hidden, c.Text.Hidden
 	m.vision.Join = func(_ *model.Run, x []float32) []float32 { return slices.Clone(x) }
 	if class == mistral3 {
@@ -87,12 +87,17 @@ func newModel(
 	return m, nil
 }
 
-// bindTower binds the tower's weights under b (1)–(3).
-func bindTower(b *model.Binder, t cells.Tower) *cells.Whole {
+// gates are act(gate) ⊙ up by the name of the activation act.
+var gates = map[string]func(p *nn.Pool, gate, up []float32){
+	"silu": nn.SwiGLU, "gelu": nn.GEGLUErf,
+}
+
+// bindTower binds the weights under b of a tower with the activation act (1)–(3).
+func bindTower(b *model.Binder, t cells.Tower, act string) *cells.Whole {
 	d := t.Hidden
 	e := &cells.Whole{
 		Tower: t, Attn: b.Tower(d, t.Heads), RoPE: nn.NewInterlacedRoPE(d/t.Heads, t.Theta),
-		Patch: b.Conv("patch_conv", "hidden, 3, patch, patch", d, t.Patch),
+		Patch: b.Conv("patch_conv", "hidden, 3, patch, patch", d, t.Patch), Gated: gates[act],
 	}
 	first := b.RMSNorm("ln_pre", "hidden", d, eps)
 	e.Enter = func(r *model.Run, x []float32, _ *cells.Layout) {
