@@ -122,6 +122,9 @@ func FuzzModel(f *testing.F) {
 	} {
 		f.Add(files[name], files[projector])
 	}
+	const permuted = "mistral3-tiny.gguf" // also the encoder's queries and keys
+	files = golden.Unzip(f, "../../engine/testdata/gguf/mistral3-tiny.zip")
+	f.Add(files[permuted], files["mmproj-"+permuted])
 	f.Fuzz(func(t *testing.T, decoder, projector []byte) {
 		var files [2]*file
 		for i, b := range [][]byte{decoder, projector} {
