@@ -142,6 +142,21 @@ func (w *Weight) Floats(dst []float32, at int) error {
 	return tensor.Widen(dst, w.DType, w.Data, at)
 }
 
+// Rows returns rows lo to hi-1 of w, whose Blocks are nil and whose first axis is not 0. Of
+// weights that are read, Raw stays w's.
+func (w *Weight) Rows(lo, hi int) *Weight {
+	out := &Weight{Stored: w.Stored, Raw: w.Raw}
+	out.DType, out.Shape = w.DType, append([]int{hi - lo}, w.Shape[1:]...)
+	if w.Read == nil {
+		row := len(w.Data) / w.Shape[0]
+		out.Data = w.Data[lo*row : hi*row : hi*row]
+		return out
+	}
+	row := w.Len() / w.Shape[0]
+	out.Read = func(dst []float32, at int) error { return w.Read(dst, lo*row+at) }
+	return out
+}
+
 // Same reports whether the files hold the same values in the same type for w and o.
 func (w *Weight) Same(o *Weight) bool {
 	return w.TypeName() == o.TypeName() && slices.Equal(w.Shape, o.Shape) &&

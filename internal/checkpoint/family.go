@@ -19,6 +19,17 @@ type Family struct {
 	GGUF *GGUF // nil: llama.cpp does not write it
 	// Export is what a folder for transformers needs besides the parts of a Bundle; nil: nothing.
 	Export *Export
+	// Original is the form in which the models' authors write the family; nil: it is transformers',
+	// or a format of its own.
+	Original *Original
+}
+
+// Original is a form of folders in which configuration and documents are not transformers'.
+type Original struct {
+	Architecture string // in config.json
+	// Translate makes s's documents those of transformers' form, and its weights those of one of
+	// the family's forms. Before, they are as in the files.
+	Translate func(s *Store) error
 }
 
 // Export completes a model that is written for transformers.
@@ -63,6 +74,20 @@ func (fs Families) Of(config []byte) *Family {
 	}
 	if err == nil && len(c.Architectures) == 0 && c.Vision != nil {
 		return fs.with(vision.Type, func(f *Family) bool { return f.Name == c.Type })
+	}
+	return nil
+}
+
+// Original returns the form of the authors that config.json has, nil if it is another.
+func (fs Families) Original(config []byte) *Original {
+	var c struct{ Architectures []string }
+	if json.Unmarshal(config, &c) != nil { // its content is checked when a model is made
+		return nil
+	}
+	for _, f := range fs {
+		if f.Original != nil && slices.Contains(c.Architectures, f.Original.Architecture) {
+			return f.Original
+		}
 	}
 	return nil
 }

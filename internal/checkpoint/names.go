@@ -8,7 +8,8 @@ import (
 )
 
 // Form is one naming of a family's weights in files: every name begins with the left side of one
-// rule, and the rule's right side replaces it. The result is the canonical name.
+// rule, and the rule's right side replaces it. The result is the canonical name. N in a rule is a
+// block's number.
 type Form struct {
 	Name  string
 	By    string // program that writes it
@@ -55,11 +56,25 @@ func CLIPNames(tower string) [][2]string {
 	}
 }
 
+// replaced returns name with side from, with which it must begin, replaced by side to of a rule.
+func replaced(name, from, to string) (string, bool) {
+	before, after, numbered := strings.Cut(from, ".N.")
+	if !numbered {
+		rest, ok := strings.CutPrefix(name, from)
+		return to + rest, ok
+	}
+	rest, ok := strings.CutPrefix(name, before+".")
+	number, rest, dotted := strings.Cut(rest, ".")
+	rest, follows := strings.CutPrefix(rest, after)
+	ok = ok && dotted && follows && number != "" && strings.Trim(number, "0123456789") == ""
+	return strings.Replace(to, ".N.", "."+number+".", 1) + rest, ok
+}
+
 // canonical returns the canonical name of a name of form f.
 func (f *Form) canonical(name string) (string, bool) {
 	for _, r := range f.Rules {
-		if rest, ok := strings.CutPrefix(name, r[0]); ok {
-			return r[1] + rest, true
+		if to, ok := replaced(name, r[0], r[1]); ok {
+			return to, true
 		}
 	}
 	return name, false
@@ -68,8 +83,8 @@ func (f *Form) canonical(name string) (string, bool) {
 // file returns the name of form f of a canonical name.
 func (f *Form) file(name string) string {
 	for _, r := range f.Rules {
-		if rest, ok := strings.CutPrefix(name, r[1]); ok {
-			return r[0] + rest
+		if to, ok := replaced(name, r[1], r[0]); ok {
+			return to
 		}
 	}
 	return name

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -260,5 +261,107 @@ func TestInternVLForms(t *testing.T) {
 		dir := copyDir(t, filepath.Join("testdata", name))
 		write(t, dir, renamed, nil)
 		p.checkAnswer(t, open(t, dir, 2), dir, p.dialogue(t))
+	}
+}
+
+// original returns a copy of a checkpoint in the form of InternVL's authors: their names of weights
+// and settings, joined queries, keys and values of the tower, and the picture processor of CLIP
+// that their repositories name and their code does not use.
+func original(t *testing.T, name string) string {
+	dir := copyDir(t, filepath.Join("testdata", name))
+	names := strings.NewReplacer("vision_tower.", "vision_model.", "cls_token", "class_embedding",
+		"position_embeddings", "position_embedding", "patch_embeddings.projection",
+		"patch_embedding", "encoder.layer.", "encoder.layers.",
+		"attention.projection_layer", "attn.proj", "attention.", "attn.",
+		"layernorm_before", "norm1", "layernorm_after", "norm2", "lambda_", "ls",
+		"multi_modal_projector.layer_norm", "mlp1.0", "multi_modal_projector.linear_1", "mlp1.1",
+		"multi_modal_projector.linear_2", "mlp1.3")
+	stored := golden.Read(t, filepath.Join(dir, "model.safetensors"))
+	weights := map[string]*tensor.Tensor{}
+	for from, w := range stored {
+		to := from
+		if !strings.HasPrefix(from, "language_model.") {
+			to = names.Replace(from)
+		}
+		switch {
+		case strings.HasSuffix(from, "mask_token"),
+			strings.Contains(from, ".attention.k_proj."),
+			strings.Contains(from, ".attention.v_proj."):
+			continue
+		case strings.Contains(from, ".attention.q_proj."):
+			joined := *w
+			joined.Shape = append([]int{3 * w.Shape[0]}, w.Shape[1:]...)
+			for _, part := range []string{"k_proj", "v_proj"} {
+				joined.Data = slices.Concat(joined.Data,
+					stored[strings.Replace(from, "q_proj", part, 1)].Data)
+			}
+			w, to = &joined, strings.Replace(to, "q_proj", "qkv", 1)
+		}
+		weights[to] = w
+	}
+	var c struct {
+		Ratio  float64        `json:"downsample_ratio"`
+		Layer  int            `json:"vision_feature_layer"`
+		Text   map[string]any `json:"text_config"`
+		Vision map[string]any `json:"vision_config"`
+	}
+	golden.JSON(t, filepath.Join(dir, "config.json"), &c)
+	var p struct {
+		Least int `json:"min_patches"`
+		Most  int `json:"max_patches"`
+	}
+	golden.JSON(t, filepath.Join(dir, "preprocessor_config.json"), &p)
+	c.Text["architectures"] = []string{map[string]string{
+		"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM",
+	}[c.Text["model_type"].(string)]}
+	vision := map[string]any{
+		"architectures": []string{"InternVisionModel"}, "model_type": "intern_vit_6b",
+		"image_size": 24, "patch_size": 4, "qkv_bias": c.Vision["attention_bias"],
+		"qk_normalization": c.Vision["use_qk_norm"], "use_flash_attn": true, "dropout": 0.0,
+		"initializer_factor": 1.0, "num_channels": 3, "drop_path_rate": 0.1,
+	}
+	for _, key := range []string{"hidden_size", "num_attention_heads", "num_hidden_layers",
+		"intermediate_size", "hidden_act", "layer_norm_eps", "norm_type"} {
+		vision[key] = c.Vision[key]
+	}
+	must(t, os.Remove(filepath.Join(dir, "processor_config.json")))
+	write(t, dir, weights, map[string]any{
+		"config.json": map[string]any{
+			"architectures": []string{"InternVLChatModel"}, "model_type": "internvl_chat",
+			"downsample_ratio": c.Ratio, "select_layer": c.Layer, "ps_version": "v2",
+			"min_dynamic_patch": p.Least, "max_dynamic_patch": p.Most, "use_thumbnail": true,
+			"dynamic_image_size": true, "force_image_size": 24, "template": "internvl2_5",
+			"system_message": nil, "pad2square": false, "use_llm_lora": 0,
+			"tie_word_embeddings": false, "llm_config": c.Text, "vision_config": vision,
+		},
+		"preprocessor_config.json": map[string]any{
+			"feature_extractor_type": "CLIPFeatureExtractor", "crop_size": 448, "size": 448,
+			"do_center_crop": true, "image_mean": []float64{0.5, 0.5, 0.5},
+		},
+	})
+	return dir
+}
+
+// Ensure that folders in the form of InternVL's authors give transformers' pixels, stages, tokens
+// and answers.
+func TestInternVLOriginal(t *testing.T) {
+	for name, prompts := range internVLPrompts {
+		dir := original(t, name)
+		e := open(t, dir, 2)
+		for _, prompt := range prompts {
+			p := openAsked(t, name, prompt)
+			ref := reference(t, name, prompt)
+			t.Run(name+"/"+prompt, func(t *testing.T) {
+				checkPrompt(t, e, ref)
+				p.checkAnswer(t, e, name+"/"+prompt, p.dialogue(t))
+			})
+			if want := ref["pixel_values"]; want != nil {
+				px, err := e.Pixels(p.decoded(t, p.Pictures), nil)
+				must(t, err)
+				if err := golden.Compare(tensor.From(px.Shape, px.Data), want, 0); err != nil {
+					t.Errorf("%s/%s: %v", name, prompt, err)
+				}
+			}
+		}
 	}
 }

@@ -10,8 +10,6 @@ import (
 // Family is a family of models. Each package of a model has one; package families lists them.
 type Family struct {
 	checkpoint.Family
-	// Others are architectures of the same models in other forms, and what to take instead.
-	Others map[string]string
 	// New binds a model, and Text the decoder of one whose files hold no encoder.
 	New, Text func(*Source) (Multimodal, error)
 	// Processors are the picture processors of the published models; families may share them.

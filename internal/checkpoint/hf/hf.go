@@ -37,6 +37,14 @@ func Open(f *folder.Folder, families checkpoint.Families) (_ *checkpoint.Store, 
 	if err = f.Weights(s); err != nil {
 		return nil, err
 	}
+	if err = documents(f, &s.Docs); err != nil {
+		return nil, err
+	}
+	if original := families.Original(s.Docs.Config.Data); original != nil {
+		if err = original.Translate(s); err != nil {
+			return nil, err
+		}
+	}
 	// otherwise the table of architectures returns an error
 	family := families.Of(s.Docs.Config.Data)
 	if family != nil {
@@ -45,9 +53,6 @@ func Open(f *folder.Folder, families checkpoint.Families) (_ *checkpoint.Store, 
 		}
 	}
 	if err = unquantise(f, s, family); err != nil {
-		return nil, err
-	}
-	if err = documents(f, &s.Docs); err != nil {
 		return nil, err
 	}
 	s.What.Files = f.Read()

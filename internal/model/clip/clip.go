@@ -278,14 +278,14 @@ func internLayer(b *model.Binder, c *Config) layer {
 		scale2: b.Vector("lambda_2", "hidden", h),
 	}
 	if c.QKNorm {
-		l.qNorm = b.RMSNorm("attention.q_norm", "hidden", h, qkEps)
-		l.kNorm = b.RMSNorm("attention.k_norm", "hidden", h, qkEps)
+		l.qNorm = b.RMSNorm("attention.q_norm", "hidden", h, QKEps)
+		l.kNorm = b.RMSNorm("attention.k_norm", "hidden", h, QKEps)
 	}
 	return l
 }
 
-// qkEps is transformers' default eps of RMSNorm, which InternViT's norms of q and k have.
-const qkEps = 1e-6
+// QKEps is transformers' default eps of RMSNorm, which InternViT's norms of q and k have.
+const QKEps = 1e-6
 
 // Tokens returns the number of patches of a picture plus the class token.
 func (e *Encoder) Tokens() int { return e.rows*e.cols + e.Class() }

@@ -114,17 +114,9 @@ func Of(name string, config []byte) (*model.Family, error) {
 	}
 	slices.Sort(known)
 	known = slices.Compact(known)
-	instead := ""
-	for _, f := range Table {
-		for _, a := range c.Architectures {
-			if f.Others[a] != "" {
-				instead = " (" + f.Others[a] + ")"
-			}
-		}
-	}
 	return nil, checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
-		"model: %s: config.json: architectures: got %q, want one of %s%s", name, c.Architectures,
-		strings.Join(known, ", "), instead))
+		"model: %s: config.json: architectures: got %q, want one of %s", name, c.Architectures,
+		strings.Join(known, ", ")))
 }
 
 // Open binds ck with the constructor of its family. A vision_config of null means that there is no

@@ -10,8 +10,12 @@ import (
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
-// architecture is the class in config.json.
-const architecture = "InternVLForConditionalGeneration"
+// Names in config.json and preprocessor_config.json.
+const (
+	architecture   = "InternVLForConditionalGeneration"
+	modelType      = "internvl"
+	processorClass = "GotOcr2ImageProcessor"
+)
 
 // Prefixes of the canonical names.
 const (
@@ -22,12 +26,8 @@ const (
 // Family is InternVL.
 var Family = model.Family{
 	Family: checkpoint.Family{
-		Name: "internvl", Architectures: []string{architecture}, Forms: forms, Bias: llama.Biased,
-		GGUF: gguf, Export: export,
-	},
-	Others: map[string]string{
-		"InternVLChatModel": "the same model in transformers' form, whose repositories end with " +
-			"-hf or -HF",
+		Name: modelType, Architectures: []string{architecture}, Forms: forms, Bias: llama.Biased,
+		GGUF: gguf, Export: export, Original: original,
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
@@ -41,7 +41,7 @@ var Family = model.Family{
 			})
 	},
 	Processors: []imageproc.Kind{{
-		Classes: []string{"GotOcr2ImageProcessor"}, New: imageproc.NewCrops,
+		Classes: []string{processorClass}, New: imageproc.NewCrops,
 	}},
 	Published: []model.Published{
 		{Name: "internvl3-1b", Config: shape1b}, {Name: "internvl3-2b", Config: shape2b},
@@ -88,4 +88,5 @@ var forms = []checkpoint.Form{
 		"state_dict()", "model.language_model.", "lm_head.", "model."),
 	form("mixed-5.5", "transformers 5.4 and 5.5", "model.language_model.model.",
 		"language_model.lm_head.", "model."),
+	originalForm,
 }

@@ -81,7 +81,7 @@ func convert(m *checkpoint.Converted) error {
 	})
 	m.Config["vision_config"], m.Config["downsample_ratio"] = m.Vision, 1/float64(merge)
 	maps.Copy(m.Processor, map[string]any{
-		"image_processor_type": "GotOcr2ImageProcessor",
+		"image_processor_type": processorClass,
 		"size":                 map[string]any{"height": side, "width": side},
 		"min_patches":          p.Number("clip.vision.preproc_min_tiles", fewestTiles),
 		"max_patches":          p.Number("clip.vision.preproc_max_tiles", mostTiles),
