@@ -130,8 +130,7 @@ func (r *Settings) Fail(key, format string, args ...any) {
 	}
 }
 
-// raw returns the value of key; absent and null are the same, as in
-// transformers.
+// raw returns the value of key; absent and null are the same, as in transformers (but see Bool).
 func (r *Settings) raw(key string) (json.RawMessage, bool) {
 	r.seen[key] = true
 	v, ok := r.m[key]
@@ -147,10 +146,13 @@ func (r *Settings) string(key string) string {
 	return s
 }
 
-// Bool returns a flag, or def if absent.
+// Bool returns a flag, or def if absent. A null is off, also where transformers' class has it on.
 func (r *Settings) Bool(key string, def bool) bool {
 	v, ok := r.raw(key)
-	if ok && json.Unmarshal(v, &def) != nil {
+	if !ok {
+		return def && v == nil
+	}
+	if json.Unmarshal(v, &def) != nil {
 		r.Fail(key, "got %s, want true or false", short(v))
 	}
 	return def

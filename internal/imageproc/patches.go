@@ -114,8 +114,17 @@ func noLimits(lo, hi int, why string) error {
 // settings do not have the sides of patches and blocks (see [Patches.Cells]).
 func NewLongest(r *Settings) Processor {
 	q := &Patches{
-		class: r.class, Patch: 16, Temporal: 1, Merge: 1, Longest: r.longest("size", 1024),
+		class: r.class, Patch: 16, Temporal: 1, Merge: 1,
 		doResize: r.Bool("do_resize", true), filter: r.filter(Bicubic),
+	}
+	s := r.size("size", "square", size{"longest_edge": 1024})
+	switch {
+	case r.is("size", s, maxSide, "longest_edge"):
+		q.Longest = s["longest_edge"]
+	case r.is("size", s, maxSide, "height", "width") && s["height"] == s["width"]:
+		q.Longest = s["height"]
+	default:
+		r.Fail("size", "got %s, want longest_edge, or equal height and width", describe(s))
 	}
 	n := r.normalisation(CLIPMean, CLIPStd)
 	q.Mean, q.Std, q.lut = n.Mean, n.Std, newLUT(n)

@@ -61,7 +61,7 @@ func TestConfig(t *testing.T) {
 		{silu, silu + `,"model_type":"clip_vision_model"`, `"model_type"`},
 		{silu, silu + `,"rope_parameters":{"rope_type":"yarn"}`, `"rope_type"`},
 		{`"image_token_index":9`, `"image_token_index":20`, `"image_token_index"`},
-		{`"vocab_size":20`, `"vocab_size":20,"model_type":"ministral3"`, `"model_type"`},
+		{`"vocab_size":20`, `"vocab_size":20,"model_type":"ministral"`, `"model_type"`},
 		{`"image_token_index"`, `"projector_hidden_act":"silu","image_token_index"`,
 			`"projector_hidden_act"`},
 		{`"image_token_index"`, `"vision_feature_layer":[-1,-2],"image_token_index"`,
@@ -196,8 +196,15 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v: got %v, want %q", limits, err, want)
 		}
 	}
+	for _, size := range []string{`316`, `[316,316]`, `{"height":316,"width":316}`} {
+		text := strings.Replace(published["pixtral-12b"].processor, `{"longest_edge":1024}`, size, 1)
+		got, err := imageproc.ParseProcessor([]byte(text), processors)
+		if err != nil || got.(*imageproc.Patches).Longest != 316 {
+			t.Errorf("size %s: got %+v, %v, want a longest edge of 316 pixels", size, got, err)
+		}
+	}
 	for key, change := range map[string]string{
-		"size": `"longest_edge":1024 -> "height":9`, "do_center_crop": `"do_resize" -> "do_center_crop"`,
+		"size": `"longest_edge":1024 -> "height":9,"width":8`, "do_center_crop": `"do_resize" -> "do_center_crop"`,
 		"resample": `"resample":3 -> "resample":9`,
 	} {
 		from, to, _ := strings.Cut(change, " -> ")
