@@ -194,12 +194,63 @@ func TestPixtralChunks(t *testing.T) {
 }
 
 // Ensure that a head in the files is read although config.json says that it is tied, as
-// transformers 5 writes it.
+// transformers 5 writes it, and that without one it is tied unless config.json denies that.
 func TestPixtralHead(t *testing.T) {
-	const name = "mistral3-tiny"
-	dir := rewritten(t, name, "config.json", `"spatial_merge_size": 2`,
-		`"spatial_merge_size": 2, "tie_word_embeddings": true`)
+	const name, key, tied = "mistral3-tiny", `"spatial_merge_size": 2`, `, "tie_word_embeddings": `
+	dir := rewritten(t, name, "config.json", key, key+tied+"true")
 	checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
+	for _, more := range []string{"", tied + "true"} {
+		dir := rewritten(t, name, "config.json", key, key+more)
+		keepWeights(t, dir, func(name string) bool { return !strings.Contains(name, "lm_head") })
+		checkVariant(t, dir, name, "tied")
+	}
+	dir = rewritten(t, name, "config.json", key, key+tied+"false")
+	keepWeights(t, dir, func(name string) bool { return !strings.Contains(name, "lm_head") })
+	_, err := engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+	if err == nil || !strings.Contains(err.Error(), `missing "language_model.lm_head.weight"`) {
+		t.Errorf("without a head that is not tied: got %v", err)
+	}
+}
+
+// Ensure that a decoder of Ministral 3 has transformers' results, and no context beyond which it
+// scales queries.
+func TestMinistral3(t *testing.T) {
+	const name = "mistral3-tiny"
+	const rotation = `"type": "yarn", "rope_type": "yarn", "factor": 16.0, "beta_fast": 32.0, ` +
+		`"beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, ` +
+		`"original_max_position_embeddings": 512, "rope_theta": 1e6`
+	dir := rewritten(t, name, "config.json", `"model_type": "mistral"`,
+		`"model_type": "ministral3", "rope_parameters": {`+rotation+`}`)
+	checkVariant(t, dir, name, "ministral3")
+	_, err := open(t, dir, 1).Ask(context.Background(), engine.Request{
+		Prompt: strings.Repeat("?!", 300), MaxTokens: 1,
+	})
+	if err == nil || !strings.Contains(err.Error(), "context of 512") {
+		t.Errorf("a prompt of more than 512 tokens: got %v", err)
+	}
+}
+
+// checkVariant compares prompt "one" on the model in dir with a reference of the checkpoint name
+// after changes.
+func checkVariant(t *testing.T, dir, name, variant string) {
+	t.Helper()
+	ref, want := reference(t, name, "one"), reference(t, name, variant)
+	maps.DeleteFunc(ref, func(name string, _ *tensor.Tensor) bool {
+		return strings.HasPrefix(name, "text.") || strings.HasPrefix(name, "gen.")
+	})
+	maps.Copy(ref, want)
+	checkPrompt(t, open(t, dir, 2), ref)
+}
+
+// keepWeights leaves in a copy of a checkpoint the weights whose names keep accepts.
+func keepWeights(t *testing.T, dir string, keep func(name string) bool) {
+	t.Helper()
+	path := filepath.Join(dir, "model.safetensors")
+	weights := golden.Read(t, path)
+	maps.DeleteFunc(weights, func(name string, _ *tensor.Tensor) bool { return !keep(name) })
+	var b bytes.Buffer
+	must(t, checkpoint.WriteSafetensors(&b, weights, nil))
+	must(t, os.WriteFile(path, b.Bytes(), 0o644))
 }
 
 // pixtralGELU is what transformers computes of a prompt where the tower has GELU.
@@ -233,13 +284,9 @@ func TestPixtralText(t *testing.T) {
 		data, err := json.Marshal(config)
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644))
-		weights := golden.Read(t, filepath.Join(dir, "model.safetensors"))
-		maps.DeleteFunc(weights, func(name string, _ *tensor.Tensor) bool {
-			return !strings.HasPrefix(name, "language_model.")
+		keepWeights(t, dir, func(name string) bool {
+			return strings.HasPrefix(name, "language_model.")
 		})
-		var b bytes.Buffer
-		must(t, checkpoint.WriteSafetensors(&b, weights, nil))
-		must(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
 		checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
 	}
 }

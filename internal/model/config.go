@@ -37,9 +37,12 @@ func (v *Values) Err() error {
 	return fmt.Errorf("model: %s", strings.Join(*v.errs, "; "))
 }
 
-// Fail records a problem with key.
+// Fail records a problem with key, once.
 func (v *Values) Fail(key, format string, args ...any) {
-	*v.errs = append(*v.errs, fmt.Sprintf("%s: %q: %s", v.path, key, fmt.Sprintf(format, args...)))
+	text := fmt.Sprintf("%s: %q: %s", v.path, key, fmt.Sprintf(format, args...))
+	if !slices.Contains(*v.errs, text) {
+		*v.errs = append(*v.errs, text)
+	}
 }
 
 // Has reports whether key is present and not null.
@@ -242,7 +245,9 @@ func (v *Values) Unsupported(keys map[string]string) {
 	}
 }
 
+// clip returns the beginning of a value, on one line.
 func clip(raw []byte) string {
+	raw = bytes.Join(bytes.Fields(raw), []byte(" "))
 	if len(raw) > 60 {
 		return string(raw[:60]) + "…"
 	}

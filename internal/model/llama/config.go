@@ -2,6 +2,7 @@ package llama
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -29,6 +30,12 @@ var kinds = map[string]kind{
 		Hidden: 4096, Layers: 32, MLP: 14336, Vocab: 32000, MaxPositions: 131072, Heads: 32,
 		KVHeads: 8, Window: 4096, Eps: 1e-6, Theta: 1e4,
 	}, map[string]string{"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1"}},
+	"ministral3": {Config{ // what it has for an absent rotation is not read
+		Hidden: 4096, Layers: 34, MLP: 14336, Vocab: 131072, MaxPositions: 262144, Heads: 32,
+		KVHeads: 8, HeadDim: 128, Eps: 1e-5, Graded: true,
+	}, map[string]string{
+		"attention_bias": "false", "mlp_bias": "false", "sliding_window": "null",
+	}},
 	"qwen2": {Config{
 		Hidden: 4096, Layers: 32, MLP: 22016, Vocab: 151936, MaxPositions: 32768, Heads: 32,
 		KVHeads: 32, Eps: 1e-6, Theta: 1e4, Bias: true,
@@ -54,9 +61,9 @@ func Biased(module string) bool {
 		strings.HasSuffix(module, ".v_proj")
 }
 
-// Parse reads v, a text_config object of a model_type: llama, mistral, qwen2, qwen3, qwen2_vl_text
-// or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or transformers 5's
-// (rope_parameters).
+// Parse reads v, a text_config object of a model_type: llama, mistral, ministral3, qwen2, qwen3,
+// qwen2_vl_text or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or
+// transformers 5's (rope_parameters).
 func Parse(v *model.Values, kind string) Config {
 	c := Sizes(v, kinds[kind].Config)
 	c.Tied = v.Bool("tie_word_embeddings", false)
@@ -126,6 +133,9 @@ func (c *Config) rotation(v *model.Values) {
 		v.Fail("rope_theta", "missing here and in %s, want a number", key)
 	}
 	kinds := []string{"default", Dynamic, "linear", "llama3", "longrope"}
+	if c.Graded {
+		kinds = append(kinds, "yarn")
+	}
 	if c.Sections != nil {
 		kinds = []string{"default", Dynamic, "mrope"}
 		c.axes(p)
@@ -142,7 +152,7 @@ func (c *Config) rotation(v *model.Values) {
 	case "llama3":
 		c.Stretch = nn.Stretch{
 			Factor: number("factor"), Low: number("low_freq_factor"),
-			High: number("high_freq_factor"), Original: number("original_max_position_embeddings"),
+			High: number("high_freq_factor"), Original: number(original),
 		}
 		if p.Has("high_freq_factor") && c.Stretch.High <= c.Stretch.Low {
 			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
@@ -160,6 +170,61 @@ func (c *Config) rotation(v *model.Values) {
 		if len(short) > 0 {
 			c.Stretch = nn.Each(short)
 		}
+	case "yarn":
+		c.yarn(p, number("factor"), number(original))
+	}
+	if c.Graded {
+		number("llama_4_scaling_beta")
+		c.MaxPositions = min(c.MaxPositions, p.Int(original, -1, 1, 1<<24))
+	}
+}
+
+// original is the key of the context in training.
+const original = "original_max_position_embeddings"
+
+// yarn reads how each pair is slowed for contexts of factor times the positions of training.
+// Source: transformers 5.24 _compute_yarn_parameters.
+//
+//	slower = 1/(r/factor + 1 - r),  r of pair j = (j - low)/(high - low), within 0 and 1
+//	low, high = the pairs that turn beta_fast and beta_slow times in training, in whole pairs
+func (c *Config) yarn(p *model.Values, factor, positions float64) {
+	grown := func(by float64) float64 { return 0.1*by*math.Log(max(factor, 1)) + 1 }
+	scale := grown(1)
+	if p.Has("mscale") && p.Has("mscale_all_dim") {
+		scale = grown(p.Float("mscale", 1)) / grown(p.Float("mscale_all_dim", 1))
+	}
+	if scale = p.Float("attention_factor", scale); scale != 1 {
+		p.Fail("attention_factor", "got %v (when absent, by factor, mscale and mscale_all_dim) of "+
+			"a yarn rotation, which is not supported, want 1", scale)
+	}
+	if c.Theta <= 1 {
+		p.Fail("rope_theta", "got %v of a yarn rotation, want more than 1", c.Theta)
+		return
+	}
+	pair := func(key string, turns float64) float64 {
+		turns = p.Float(key, turns)
+		return float64(c.HeadDim) * math.Log(positions/(turns*2*math.Pi)) / (2 * math.Log(c.Theta))
+	}
+	low, high := pair("beta_fast", 32), pair("beta_slow", 1)
+	if p.Bool("truncate", true) {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(c.HeadDim-1))
+	switch {
+	case !(low <= high):
+		p.Fail("beta_fast", "ends the fast pairs at %v, and beta_slow the others at %v: want that "+
+			"not later", low, high)
+		return
+	case low == high:
+		high += 0.001
+	}
+	slower := make([]float64, c.HeadDim/2)
+	for j := range slower {
+		r := min(max((float64(j)-low)/(high-low), 0), 1)
+		slower[j] = 1 / (r/factor + 1 - r)
+	}
+	if len(slower) > 0 {
+		c.Stretch = nn.Each(slower)
 	}
 }
 

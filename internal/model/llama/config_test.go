@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -91,12 +92,66 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// Ensure that Ministral 3's rotation has the frequencies of transformers 5.24, that its context is
+// what it was trained with, and that other scales of queries are refused by name.
+func TestYarn(t *testing.T) {
+	const rest = `,"rope_type":"yarn","llama_4_scaling_beta":0.1`
+	const published = `"rope_theta":1e6,"factor":16.0,"original_max_position_embeddings":16384,` +
+		`"beta_fast":32.0,"beta_slow":1.0,"mscale":1.0,"mscale_all_dim":1.0` + rest
+	for _, c := range []struct {
+		config  string
+		context int
+		want    map[int]float64 // how many times as slowly a pair turns
+	}{
+		{published, 16384, map[int]float64{
+			0: 1, 18: 1, 20: 1, 25: 1.3807107, 30: 2.2295084, 35: 5.7872344, 36: 8.5000004,
+			37: 16, 63: 16,
+		}},
+		{`"rope_theta":1e4,"factor":4.0,"original_max_position_embeddings":4096,"beta_fast":8.0,` +
+			`"beta_slow":2.0,"truncate":false,"attention_factor":1.0` + rest, 4096,
+			map[int]float64{
+				0: 1, 30: 1, 31: 1.0340186, 33: 1.2324601, 35: 1.5251577, 39: 2.9049572,
+				40: 3.7540148, 41: 4,
+			}},
+	} {
+		got, err := parse(t, "ministral3", `{"rope_parameters":{`+c.config+`}}`)
+		if err != nil || got.MaxPositions != c.context || len(got.Stretch.Pairs) != 64 {
+			t.Fatalf("%s: got %+v, %v", c.config, got, err)
+		}
+		for j, want := range c.want {
+			// the reference computes in float32
+			if have := got.Stretch.Pairs[j]; !(math.Abs(have-want) <= 1e-6*want) {
+				t.Errorf("%s: pair %d: got %v, want %v", c.config, j, have, want)
+			}
+		}
+	}
+	for change, want := range map[string]string{
+		`"mscale":1.0 -> "mscale":0.7`:                     "attention_factor",
+		`"mscale" -> "other"`:                              "attention_factor",
+		`"llama_4_scaling_beta" -> "other"`:                "llama_4_scaling_beta",
+		`"original_max_position_embeddings" -> "other"`:    "original_max_position_embeddings",
+		`"factor":16.0 -> "factor":0`:                      "factor",
+		`"rope_theta":1e6 -> "rope_theta":1`:               "rope_theta",
+		`"beta_slow":1.0 -> "beta_slow":900`:               "beta_fast",
+		`"beta_fast":32.0 -> "beta_fast":1e-308`:           "beta_fast",
+		`"rope_type":"yarn" -> "rope_type":"proportional"`: "rope_type",
+	} {
+		from, to, _ := strings.Cut(change, " -> ")
+		config := `{"rope_parameters":{` + strings.Replace(published, from, to, 1) + `}}`
+		if _, err := parse(t, "ministral3", config); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error about %s", change, err, want)
+		}
+	}
+}
+
 // Ensure that what a decoder does not compute is refused by name.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ kind, config, want string }{
 		{"llama", `"attention_bias":true`, "attention_bias"},
 		{"llama", `"sliding_window":4096`, "sliding_window"},
 		{"mistral", `"mlp_bias":true`, "mlp_bias"},
+		{"ministral3", `"sliding_window":4096`, "sliding_window"},
 		{"qwen2", `"use_sliding_window":true`, "use_sliding_window"},
 		{"qwen2", `"layer_types":["full_attention","sliding_attention"]`, "layer_types"},
 		{"qwen3", `"attention_bias":true`, "attention_bias"},

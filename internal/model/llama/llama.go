@@ -1,7 +1,8 @@
 // Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped key-value heads) with
 // the additions of other models: Mistral's sliding window, Qwen2's biases on q, k and v and
 // rotation on three axes, Qwen3's norms of queries and keys, the rows that Qwen3-VL adds to
-// pictures (DeepStack), and Gemma 3's norms of what blocks add, GELU, and layers of two kinds.
+// pictures (DeepStack), Gemma 3's norms of what blocks add, GELU, and layers of two kinds, and
+// Ministral 3's rotation within the context of its training.
 // Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv
 // 2310.06825), Qwen2-VL (arXiv 2409.12191, §2.1), Qwen3 (arXiv 2505.09388), DeepStack (arXiv
 // 2406.04334), Gemma 3 (arXiv 2503.19786), Hugging Face transformers 4.49 LlamaModel, MistralModel
@@ -38,9 +39,12 @@ type Config struct {
 	Interleaved bool       // the axes of Sections alternate from pair to pair
 	Bias        bool       // on q, k and v
 	HeadNorm    bool       // RMS norm of each head of q and k, before the rotation
-	Deep        int        // first layers after which pictures have rows to add
-	Tied        bool
-	EOS         []int32 // ids that end an answer
+	// queries after the context in training are scaled by their positions, which is not computed:
+	// contexts end there
+	Graded bool
+	Deep   int // first layers after which pictures have rows to add
+	Tied   bool
+	EOS    []int32 // ids that end an answer
 
 	// layers that Window applies to, [Layers]; nil: all. They turn by LocalTheta, not stretched
 	Sliding    []bool

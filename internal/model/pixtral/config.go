@@ -15,6 +15,7 @@ type Config struct {
 	Act        string      // of the tower's blocks: silu or gelu
 	Text       llama.Config
 	Bias       bool // of the projector
+	Untied     bool // config.json denies that the head is the embedding
 	ImageToken int32
 }
 
@@ -33,13 +34,15 @@ func ParseConfig(data []byte) (*Config, error) {
 	return c, v.Err()
 }
 
-// ParseMistral3 reads a config.json of Mistral Small 3.1. The error lists every problem.
+// ParseMistral3 reads a config.json of Mistral Small 3.1 or Ministral 3. The error lists every
+// problem.
 func ParseMistral3(data []byte) (*Config, error) {
 	v, err := model.ParseConfig(data)
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Text: llava.ReadText(v, "mistral")}
+	c := &Config{Text: llava.ReadText(v, mistral3Decoders...)}
+	c.Untied = v.Has("tie_word_embeddings") && !c.Text.Tied
 	c.read(v, v.Int("spatial_merge_size", 2, 1, 16), false, 10, -1)
 	return c, v.Err()
 }

@@ -17,6 +17,9 @@ const (
 	towerType    = "pixtral"
 )
 
+// mistral3Decoders are the model_types of Mistral3's text_config.
+var mistral3Decoders = []string{"mistral", "ministral3"}
+
 // Prefixes of the canonical names.
 const (
 	decoder   = "language_model."
@@ -38,7 +41,7 @@ var Family = model.Family{
 	Longest:   true, Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
 
-// Mistral3 is Mistral Small 3.1.
+// Mistral3 is Mistral Small 3.1 and Ministral 3.
 var Mistral3 = model.Family{
 	Family: checkpoint.Family{
 		Name: "mistral3", Architectures: []string{mistral3}, Forms: forms,
@@ -47,7 +50,7 @@ var Mistral3 = model.Family{
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, mistral3, ParseMistral3)
 	},
-	Text:       llava.TextOnly(mistral3+", text only", "mistral"),
+	Text:       llava.TextOnly(mistral3+", text only", mistral3Decoders...),
 	Processors: processors, Cell: cell(ParseMistral3),
 	Published: []model.Published{{Name: "mistral-small-3.1", Config: shapeSmall31}},
 	Longest:   true, Budgets: Family.Budgets,

@@ -1,6 +1,7 @@
-// Package pixtral is Pixtral and Mistral Small 3.1: a vision transformer on pictures of any size, a
-// projector and a Mistral decoder. Source: arXiv 2410.07073 and Hugging Face transformers 5.24
-// LlavaForConditionalGeneration with PixtralVisionModel, and Mistral3ForConditionalGeneration.
+// Package pixtral is Pixtral, Mistral Small 3.1 and Ministral 3: a vision transformer on pictures
+// of any size, a projector and a Mistral decoder. Source: arXiv 2410.07073 and Hugging Face
+// transformers 5.24 LlavaForConditionalGeneration with PixtralVisionModel, and
+// Mistral3ForConditionalGeneration.
 //
 //	x = RMSNorm(Conv(px))                                                                   (1)
 //	h = x + Wo·Attn(RoPE₂(Wq·n), RoPE₂(Wk·n), Wv·n),  n = RMSNorm(x)                        (2)
@@ -71,9 +72,10 @@ func newModel(
 	}
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden", hidden, width, c.Bias)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, c.Bias)
-	if class == mistral3 && b.In(decoder).Has("lm_head.weight") {
-		// files that transformers 5 writes say that it is tied, the class's default, and are not
-		c.Text.Tied = false
+	if class == mistral3 && ck.Make == nil {
+		// as in transformers 5.24: files with a head have one of their own, whatever config.json
+		// says; without one it is tied, the class's default
+		c.Text.Tied = !c.Untied && !b.In(decoder).Has("lm_head.weight")
 	}
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
