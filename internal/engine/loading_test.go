@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -17,6 +18,41 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
+
+// Ensure that, without generation_config.json, the top level of config.json says which ids end an
+// answer, and text_config where that does not, as transformers 5.24 reads them.
+func TestEnds(t *testing.T) {
+	for _, name := range []string{
+		"llava15-tiny", "llavanext-mistral-tiny", "llava-onevision-tiny", "qwen2vl-tiny",
+		"qwen25vl-tiny", "qwen3vl-tiny", "idefics3-tiny", "internvl-tiny", "gemma3-tiny",
+		"pixtral-tiny", "mistral3-tiny",
+	} {
+		for _, top := range []bool{true, false} {
+			dir := copyDir(t, filepath.Join("testdata", name))
+			_ = os.Remove(filepath.Join(dir, "generation_config.json"))
+			var config map[string]any
+			golden.JSON(t, filepath.Join(dir, "config.json"), &config)
+			text, _ := config["text_config"].(map[string]any)
+			if text == nil { // its keys are at the top
+				text = config
+			}
+			delete(config, "eos_token_id")
+			text["eos_token_id"] = 8
+			if top {
+				config["eos_token_id"] = []int{7, 9}
+			}
+			data, err := json.Marshal(config)
+			must(t, err)
+			must(t, os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644))
+			end := open(t, dir, 1).Info().End
+			for id, want := range map[int32]bool{7: top, 8: !top, 9: top} {
+				if slices.Contains(end, id) != want {
+					t.Errorf("%s: answers end with %v, top level %v: id %d", name, end, top, id)
+				}
+			}
+		}
+	}
+}
 
 type mutation struct {
 	ID         string   `json:"id"`

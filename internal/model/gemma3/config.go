@@ -78,12 +78,10 @@ func parseText(v *model.Values) llama.Config {
 		"attn_logit_softcapping": "null", "final_logit_softcapping": "null",
 	})
 	c.Tied = v.Bool("tie_word_embeddings", t.Bool("tie_word_embeddings", true))
-	if c.EOS = v.IDs("eos_token_id"); c.EOS == nil {
-		c.EOS = t.IDs("eos_token_id")
-	}
-	if c.EOS == nil {
+	if c.EOS = t.IDs("eos_token_id"); c.EOS == nil {
 		c.EOS = []int32{1}
 	}
+	c.Ends(v)
 	return c
 }
 

@@ -43,6 +43,7 @@ func parseText(v *model.Values) llama.Config {
 	text := v.Object("text_config", true)
 	c := llama.Parse(text, text.String("model_type", "llama", "llama"))
 	c.Tied = v.Bool("tie_word_embeddings", false)
+	c.Ends(v)
 	return c
 }
 

@@ -90,6 +90,14 @@ func Parse(v *model.Values, kind string) Config {
 	return c
 }
 
+// Ends reads the ids that end an answer from v, the top level of config.json, which has the last
+// word in transformers, too, for files without generation_config.json.
+func (c *Config) Ends(v *model.Values) {
+	if ids := v.IDs("eos_token_id"); ids != nil {
+		c.EOS = ids
+	}
+}
+
 // Sizes reads the sizes that every kind of decoder has over c, the values of absent keys: KVHeads 0
 // is as many as heads, HeadDim 0 hidden_size/num_attention_heads.
 func Sizes(v *model.Values, c Config) Config {

@@ -95,6 +95,7 @@ func ReadText(v *model.Values, kinds ...string) llama.Config {
 	c := llama.Parse(text, text.String("model_type", kinds[0], kinds...))
 	onTop := v.Bool("tie_word_embeddings", false)
 	c.Tied = c.Tied || onTop
+	c.Ends(v)
 	return c
 }
 

@@ -27,6 +27,7 @@ func parseText(v *model.Values) llama.Config {
 	if !text.Has("tie_word_embeddings") {
 		c.Tied = v.Bool("tie_word_embeddings", false)
 	}
+	c.Ends(v)
 	return c
 }
 

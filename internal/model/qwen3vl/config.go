@@ -59,6 +59,7 @@ func parseText(v *model.Values) llama.Config {
 	c := llama.Parse(text, text.String("model_type", kind, kind))
 	onTop := v.Bool("tie_word_embeddings", false)
 	c.Tied = c.Tied || onTop
+	c.Ends(v)
 	return c
 }
 
