@@ -30,8 +30,7 @@ internal/calibrate: internal/files internal/kernel
 internal/tensor:
 internal/checkpoint: internal/tensor internal/files
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/files
-internal/checkpoint/gguf: internal/checkpoint internal/files internal/kernel internal/tensor
-    internal/tokenizer
+internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
 internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/int4
     internal/files internal/tensor internal/tokenizer
 internal/checkpoint/int4: internal/checkpoint internal/tensor

@@ -265,10 +265,26 @@ func TestInternVLForms(t *testing.T) {
 }
 
 // original returns a copy of a checkpoint in the form of InternVL's authors: their names of weights
-// and settings, joined queries, keys and values of the tower, and the picture processor of CLIP
-// that their repositories name and their code does not use.
+// and settings, joined queries, keys and values of the tower, a tokenizer in parts, and the picture
+// processor of CLIP that their repositories name and their code does not use.
 func original(t *testing.T, name string) string {
 	dir := copyDir(t, filepath.Join("testdata", name))
+	var words struct {
+		Added []map[string]any `json:"added_tokens"`
+		Model struct {
+			Vocab  map[string]int
+			Merges [][2]string
+		}
+	}
+	golden.JSON(t, filepath.Join(dir, "tokenizer.json"), &words)
+	merges, added := "#version: 0.2\n", map[string]any{}
+	for _, pair := range words.Model.Merges {
+		merges += pair[0] + " " + pair[1] + "\n"
+	}
+	for _, token := range words.Added {
+		added[fmt.Sprint(token["id"])] = token
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "merges.txt"), []byte(merges), 0o644))
 	names := strings.NewReplacer("vision_tower.", "vision_model.", "cls_token", "class_embedding",
 		"position_embeddings", "position_embedding", "patch_embeddings.projection",
 		"patch_embedding", "encoder.layer.", "encoder.layers.",
@@ -324,8 +340,15 @@ func original(t *testing.T, name string) string {
 		"intermediate_size", "hidden_act", "layer_norm_eps", "norm_type"} {
 		vision[key] = c.Vision[key]
 	}
-	must(t, os.Remove(filepath.Join(dir, "processor_config.json")))
+	for _, file := range []string{"tokenizer.json", "processor_config.json"} {
+		must(t, os.Remove(filepath.Join(dir, file)))
+	}
 	write(t, dir, weights, map[string]any{
+		"vocab.json": words.Model.Vocab,
+		"tokenizer_config.json": map[string]any{
+			"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added,
+			"eos_token": "<|im_end|>", "add_bos_token": false,
+		},
 		"config.json": map[string]any{
 			"architectures": []string{"InternVLChatModel"}, "model_type": "internvl_chat",
 			"downsample_ratio": c.Ratio, "select_layer": c.Layer, "ps_version": "v2",

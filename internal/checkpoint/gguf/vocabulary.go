@@ -9,7 +9,6 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
-	"github.com/restore-vlm/restore/internal/files"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
@@ -182,31 +181,19 @@ func (f *file) sentencePiece(v *vocabulary, texts object) error {
 	return err
 }
 
-// preTokenizer tells how text is split into words before byte pairs are merged.
-type preTokenizer struct {
-	pattern      string // "": ByteLevel's own, GPT-2's
-	digits       bool   // each digit is a word of its own
-	normalizer   any
-	ignoreMerges bool
-	begins       bool // a text begins with the first token, unless the file says otherwise
-}
-
 // preTokenizers maps llama.cpp's names to the behaviour of the models' own tokenizers. Source: the
 // tokenizer.json of the models.
-var preTokenizers = map[string]*preTokenizer{
+var preTokenizers = map[string]*tokenizer.Words{
 	"gpt-2":  {},
-	"smollm": {digits: true},
-	"qwen2": {
-		normalizer: object{"type": "NFC"},
-		pattern:    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
-	},
+	"smollm": {Digits: true},
+	"qwen2":  &tokenizer.Qwen2Words,
 	"llama-bpe": {
-		ignoreMerges: true, begins: true,
-		pattern: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+		IgnoreMerges: true,
+		Pattern:      `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	},
 	"tekken": {
-		ignoreMerges: true, begins: true,
-		pattern: `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+		IgnoreMerges: true,
+		Pattern:      `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	},
 }
 
@@ -244,41 +231,10 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 	if merges == nil {
 		return nil, fmt.Errorf("key %q is missing", "tokenizer.ggml.merges")
 	}
-	level := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
-		"use_regex": pre.pattern == ""}
-	words := any(level)
-	if pre.pattern != "" {
-		words = object{"type": "Sequence", "pretokenizers": []any{
-			object{"type": "Split", "pattern": object{"Regex": pre.pattern}, "behavior": "Isolated",
-				"invert": false}, level}}
+	pairs := tokenizer.BytePairs{Words: *pre, Vocab: vocab, Merges: merges, Added: added}
+	begins := name == "llama-bpe" || name == "tekken" // unless the file says otherwise
+	if f.Flag("tokenizer.ggml.add_bos_token", begins) && v.bos >= 0 {
+		pairs.First, pairs.FirstID = v.pieces[v.bos].Text, v.bos
 	}
-	if pre.digits {
-		words = object{"type": "Sequence", "pretokenizers": []any{
-			object{"type": "Digits", "individual_digits": true}, level}}
-	}
-	var post any // prepends a token to every text
-	if f.Flag("tokenizer.ggml.add_bos_token", pre.begins) && v.bos >= 0 {
-		text := v.pieces[v.bos].Text
-		post = object{
-			"type": "TemplateProcessing",
-			"single": []any{object{"SpecialToken": object{"id": text, "type_id": 0}},
-				object{"Sequence": object{"id": "A", "type_id": 0}}},
-			"pair": []any{object{"Sequence": object{"id": "A", "type_id": 0}},
-				object{"Sequence": object{"id": "B", "type_id": 1}}},
-			"special_tokens": object{text: object{"id": text, "ids": []int{v.bos},
-				"tokens": []string{text}}},
-		}
-	}
-	return files.JSON(object{
-		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
-		"normalizer":    pre.normalizer,
-		"pre_tokenizer": words, "post_processor": post,
-		"decoder": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
-			"use_regex": false},
-		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil,
-			"continuing_subword_prefix": nil, "end_of_word_suffix": nil,
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": pre.ignoreMerges,
-			"vocab":  vocab,
-			"merges": merges},
-	}, "")
+	return pairs.Marshal()
 }

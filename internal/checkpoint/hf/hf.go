@@ -8,6 +8,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
+	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
 // Format is transformers'.
@@ -63,7 +64,9 @@ func Open(f *folder.Folder, families checkpoint.Families) (_ *checkpoint.Store, 
 // documents reads everything except configuration and weights.
 func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 	if p.Tokenizer, err = f.Part("tokenizer.json"); err == nil && p.Tokenizer.Data == nil {
-		p.Tokenizer, p.Settings, err = SentencePiece(f)
+		if p.Tokenizer, p.Settings, err = SentencePiece(f); err == nil && p.Tokenizer.Data == nil {
+			err = bytePairs(f, p)
+		}
 	} else if err == nil {
 		p.Settings, err = f.Part("tokenizer_config.json")
 	}
@@ -132,32 +135,60 @@ func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error
 	if err != nil || model.Data == nil {
 		return checkpoint.Part{From: absent}, settings, err
 	}
+	settings, err = settingsWithAdded(f)
+	return model, settings, err
+}
+
+// bytePairs makes the tokenizer.json of a folder with vocab.json and merges.txt, which may be
+// absent.
+func bytePairs(f *folder.Folder, p *checkpoint.Parts) error {
+	vocab, err := f.Part("vocab.json")
+	if err != nil || vocab.Data == nil {
+		return err
+	}
+	merges, err := f.Part("merges.txt")
+	if err != nil || merges.Data == nil {
+		return err
+	}
+	if err = checkpoint.CheckObject(vocab.Data); err != nil {
+		return fmt.Errorf("%s: %w", vocab.From, err)
+	}
+	if p.Settings, err = settingsWithAdded(f); err != nil {
+		return err
+	}
+	p.Tokenizer.From = vocab.From
+	p.Tokenizer.Data, err = tokenizer.ConvertPairs(vocab.Data, merges.Data, p.Settings.Data)
+	return err
+}
+
+// settingsWithAdded returns tokenizer_config.json with the tokens of added_tokens.json.
+func settingsWithAdded(f *folder.Folder) (settings checkpoint.Part, err error) {
 	if settings, err = f.Part("tokenizer_config.json"); err != nil {
-		return model, settings, err
+		return settings, err
 	}
 	fields := map[string]json.RawMessage{}
 	if settings.Data != nil {
 		if err := checkpoint.CheckObject(settings.Data); err != nil {
-			return model, settings, fmt.Errorf("%s: %w", settings.From, err)
+			return settings, fmt.Errorf("%s: %w", settings.From, err)
 		}
 		if err := json.Unmarshal(settings.Data, &fields); err != nil {
-			return model, settings, fmt.Errorf("%s: %w", settings.From, err)
+			return settings, fmt.Errorf("%s: %w", settings.From, err)
 		}
 	}
 	const file = "added_tokens.json"
 	data, ok, err := f.File(file)
 	if err != nil || !ok {
 		settings.Data, _ = json.Marshal(fields) // values are as read
-		return model, settings, err
+		return settings, err
 	}
 	var ids map[string]int32
 	if err := json.Unmarshal(data, &ids); err != nil {
-		return model, settings, fmt.Errorf("%s: %w", file, err)
+		return settings, fmt.Errorf("%s: %w", file, err)
 	}
 	added := map[string]json.RawMessage{}
 	if raw := fields["added_tokens_decoder"]; raw != nil {
 		if err := json.Unmarshal(raw, &added); err != nil {
-			return model, settings, fmt.Errorf("%s: added_tokens_decoder: %w", settings.From, err)
+			return settings, fmt.Errorf("%s: added_tokens_decoder: %w", settings.From, err)
 		}
 	}
 	for text, id := range ids {
@@ -167,7 +198,7 @@ func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error
 	}
 	fields["added_tokens_decoder"], _ = json.Marshal(added)
 	settings.Data, err = json.Marshal(fields)
-	return model, settings, err
+	return settings, err
 }
 
 // Specials returns the texts of bos_token, eos_token, … for chat templates. Values in
