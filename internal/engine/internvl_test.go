@@ -388,3 +388,38 @@ func TestInternVLOriginal(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that prompts in the conversation of InternVL's authors have the answers of their own code,
+// its chat method, with the weights and pictures of the tiny checkpoints
+// (tools/fixtures/internvlauthors.py).
+func TestInternVLConversationOfAuthors(t *testing.T) {
+	for name, questions := range map[string][]struct {
+		picture, text string
+		want          []int32
+	}{
+		"internvl-tiny": {
+			{"wide", "What is here?", []int32{0, 20, 168, 21, 43, 144, 214, 294}},
+			{"square", "Why?", []int32{213, 292, 253, 168, 33, 297, 247, 50}},
+			{"tall", "What is it?", []int32{213, 14, 74, 148, 56, 193, 172, 193}},
+		},
+		"internvl-qwen3-tiny": {
+			{"wide", "What is here?", []int32{104, 85, 281, 281, 281, 281, 281, 281}},
+			{"square", "Why?", []int32{104, 256, 256, 256, 256, 256, 256, 256}},
+		},
+	} {
+		dir := original(t, name)
+		must(t, os.Remove(filepath.Join(dir, "chat_template.jinja")))
+		e := open(t, dir, 2)
+		for _, q := range questions {
+			file := filepath.Join("testdata", name, q.picture+".png")
+			got, err := e.Ask(context.Background(), engine.Request{
+				Prompt: q.text, Images: engine.Pictures(decoded(t, file)), MaxTokens: 8,
+				IgnoreEnd: true,
+			})
+			must(t, err)
+			if !slices.Equal(got.Tokens, q.want) {
+				t.Errorf("%s, %s: got %v, want %v", name, q.picture, got.Tokens, q.want)
+			}
+		}
+	}
+}
