@@ -122,9 +122,7 @@ func TestIdefics3Methods(t *testing.T) {
 	e := open(t, "testdata/"+name, 2)
 	in := reference(t, name, "odd")
 	trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
-		return lab.Trace(context.Background(), e, lab.TraceRequest{
-			Inputs: in, Reduce: o, Tokens: 2,
-		})
+		return traced(t, e, in, o)
 	}
 	plain, err := trace(methods.Options{})
 	must(t, err)

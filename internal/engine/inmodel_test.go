@@ -209,7 +209,7 @@ func TestInsideArchitectures(t *testing.T) {
 		trace := func(in map[string]*tensor.Tensor, o methods.Options) map[string]*tensor.Tensor {
 			t.Helper()
 			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-				Inputs: in, Reduce: o, Tokens: 4,
+				Inputs: in, Reduce: o, Tokens: 4, NoMaps: o.Base != "",
 			})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -300,7 +300,7 @@ func TestInsideAxes(t *testing.T) {
 	for _, threads := range []int{1, 2, 5} {
 		e := open(t, filepath.Join("testdata", "qwen25vl-tiny"), threads)
 		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-			Inputs: in, Reduce: o, Tokens: 4,
+			Inputs: in, Reduce: o, Tokens: 4, NoMaps: true,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -465,7 +465,7 @@ func TestInsidePlaces(t *testing.T) {
 		}
 		trace := func(o methods.Options) map[string]*tensor.Tensor {
 			got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-				Inputs: inputs, Reduce: o, Tokens: 3,
+				Inputs: inputs, Reduce: o, Tokens: 3, NoMaps: true,
 			})
 			if err != nil {
 				t.Fatalf("%s: %v", place, err)

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,10 +11,8 @@ import (
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
-	"github.com/restore-vlm/restore/reduce"
 )
 
 // internVLPrompts have one tile, tiles in a row, in a column and in a grid, two pictures, a
@@ -142,12 +139,9 @@ func TestInternVLTemplates(t *testing.T) {
 	}
 }
 
-// Ensure that every method reads pictures of one tile and of several with the budget that was asked
-// for, or is refused for a named reason, that a budget of all tokens equals no reduction, and that
-// results do not depend on the number of threads.
+// Ensure that methods keep to budgets of pictures of one tile and of several, or are refused for a
+// named reason.
 func TestInternVLMethods(t *testing.T) {
-	const name = "internvl-tiny"
-	e, one := open(t, "testdata/"+name, 2), open(t, "testdata/"+name, 1)
 	for _, prompt := range []string{"small", "wide", "two"} {
 		refused := map[string]string{
 			"tome": "joins 4 patches", "flowcut": "joins 4 patches", "fitprune": "recipe",
@@ -156,59 +150,17 @@ func TestInternVLMethods(t *testing.T) {
 		if prompt != "small" {
 			refused["downsample"] = "cuts pictures into tiles"
 		}
-		in := reference(t, name, prompt)
-		trace := func(e *engine.Engine, o methods.Options) (map[string]*tensor.Tensor, error) {
-			return lab.Trace(context.Background(), e, lab.TraceRequest{
-				Inputs: in, Reduce: o, Tokens: 2,
-			})
-		}
-		plain, err := trace(e, methods.Options{})
-		must(t, err)
-		lens := numbers(t, plain["packed_lens"])
-		all := 0
-		for _, n := range lens {
-			all += int(n)
-		}
-		text := plain["embeds"].Shape[0] - all
-		for _, m := range methods.Methods()[1:] { // not "none"
-			for _, on := range []bool{false, true} {
-				what := fmt.Sprintf("%s %s restore=%v", prompt, m.Name, on)
-				o := methods.Options{Base: m.Name, NVis: 4, Restore: on}
-				if m.Site == reduce.InsideDecoder {
-					o.NVis, o.KeepRatio = 0, 0.5
-				}
-				got, err := trace(e, o)
-				if why, ok := refused[m.Name]; ok {
-					if err == nil || !strings.Contains(err.Error(), why) {
-						t.Errorf("%s: got %v, want a refusal: %s", what, err, why)
-					}
-					continue
-				}
-				if err != nil {
-					t.Errorf("%s: %v", what, err)
-					continue
-				}
-				again, err := trace(one, o)
-				must(t, err)
-				same(t, what+", 1 thread", again, got, "logits", "gen.logits")
-				if m.Site == reduce.InsideDecoder {
-					continue
-				}
-				if rows, want := got["embeds"].Shape[0], text+4*len(lens); rows != want {
-					t.Errorf("%s: %d rows, want %d", what, rows, want)
-				}
-				if len(lens) > 1 {
-					continue // of different lengths
-				}
-				got, err = trace(e, methods.Options{Base: m.Name, NVis: all, Restore: on})
-				if err != nil {
-					t.Errorf("%s, all tokens: %v", what, err)
-					continue
-				}
-				same(t, what+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
-					"positions")
+		checkMethods(t, "internvl-tiny", prompt, 4, func(plain map[string]*tensor.Tensor) budgets {
+			lens := numbers(t, plain["packed_lens"])
+			b := budgets{parts: len(lens)}
+			for _, n := range lens {
+				b.rows += int(n)
 			}
-		}
+			if b.parts == 1 {
+				b.tokens = b.rows
+			}
+			return b
+		}, refused)
 	}
 }
 

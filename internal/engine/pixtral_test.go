@@ -20,7 +20,6 @@ import (
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/tensor"
-	"github.com/restore-vlm/restore/reduce"
 )
 
 // pixtralPrompts have one picture in portrait, two of other sizes, a conversation with a picture
@@ -100,54 +99,14 @@ func TestPixtralReduced(t *testing.T) {
 	}
 }
 
-// Ensure that every method leaves the budget that was asked for and the tokens that end rows, or is
-// refused for a named reason, and that a budget of all tokens equals no reduction.
+// Ensure that methods keep to budgets and leave the tokens that end rows, or are refused for a
+// named reason.
 func TestPixtralMethods(t *testing.T) {
-	const name = "mistral3-tiny"
-	e := open(t, "testdata/"+name, 2)
-	in := reference(t, name, "one")
-	trace := func(o methods.Options) (map[string]*tensor.Tensor, error) {
-		return lab.Trace(context.Background(), e, lab.TraceRequest{
-			Inputs: in, Reduce: o, Tokens: 2,
-		})
-	}
-	plain, err := trace(methods.Options{})
-	must(t, err)
-	tokens := plain["projector.out"].Shape[0]
-	text := plain["embeds"].Shape[0] - tokens
-	refused := map[string]string{
+	checkMethods(t, "mistral3-tiny", "one", 4, onePart("projector.out"), map[string]string{
 		"tome": "merger joins 2x2", "flowcut": "merger joins 2x2", "prumerge": "class token",
 		"prumerge-plus": "class token", "downsample": "other places", "fitprune": "recipe",
 		"pixelprune": "needs all patches",
-	}
-	for _, m := range methods.Methods()[1:] { // not "none"
-		for _, on := range []bool{false, true} {
-			got, err := trace(methods.Options{Base: m.Name, NVis: 4, Restore: on})
-			if why, ok := refused[m.Name]; ok {
-				if err == nil || !strings.Contains(err.Error(), why) {
-					t.Errorf("%s: got %v, want a refusal: %s", m.Name, err, why)
-				}
-				continue
-			}
-			if m.Site == reduce.InsideDecoder {
-				continue
-			}
-			if err != nil {
-				t.Errorf("%s restore=%v: %v", m.Name, on, err)
-				continue
-			}
-			if rows := got["embeds"].Shape[0]; rows != text+4 {
-				t.Errorf("%s restore=%v: %d rows, want %d of text and 4", m.Name, on, rows, text)
-			}
-			got, err = trace(methods.Options{Base: m.Name, NVis: tokens, Restore: on})
-			if err != nil {
-				t.Errorf("%s restore=%v, all tokens: %v", m.Name, on, err)
-				continue
-			}
-			same(t, m.Name+" with all tokens", got, plain, "logits", "gen.tokens", "gen.logits",
-				"positions")
-		}
-	}
+	})
 }
 
 // Ensure that a conversation with cached keys answers like one that is read from scratch, and that

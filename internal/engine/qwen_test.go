@@ -213,7 +213,7 @@ func reduced(
 ) map[string]*tensor.Tensor {
 	t.Helper()
 	out, err := lab.Trace(context.Background(), e, lab.TraceRequest{
-		Inputs: ref, Reduce: o, Tokens: 6,
+		Inputs: ref, Reduce: o, Tokens: 6, NoMaps: true,
 	})
 	if err != nil {
 		t.Fatalf("%+v: %v", o, err)
