@@ -574,15 +574,12 @@ func newMachineLimits(threads int) *machineLimits {
 
 func (l *machineLimits) close() { l.pool.Close() }
 
-// Amounts of work in one sample of every limit.
-const (
-	limitTime    = 1500 * time.Microsecond
-	limitSamples = 6
-)
+// limitTime is the time of a sample of a peak.
+const limitTime = 1500 * time.Microsecond
 
-// limitBytes is the memory read in one sample: more than any last-level cache keeps. Tests lower
-// it.
-var limitBytes = 256 << 20
+// Samples of every limit after a measurement, and the memory read in one: more than any last-level
+// cache keeps. Tests lower both.
+var limitSamples, limitBytes = 6, 256 << 20
 
 func (l *machineLimits) sample() {
 	var memory kernel.Memory

@@ -29,11 +29,11 @@ const (
  "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 56, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [1]}}`
 )
 
-// smallLimits makes the samples of the machine's memory fast, and useless as measurements.
+// smallLimits makes samples of the machine's limits few and fast, and useless as measurements.
 func smallLimits(t *testing.T) {
-	weights, limit := benchWeightBytes, limitBytes
-	benchWeightBytes, limitBytes = 4<<20, 4<<20
-	t.Cleanup(func() { benchWeightBytes, limitBytes = weights, limit })
+	weights, samples, limit := benchWeightBytes, limitSamples, limitBytes
+	benchWeightBytes, limitSamples, limitBytes = 4<<20, 1, 4<<20
+	t.Cleanup(func() { benchWeightBytes, limitSamples, limitBytes = weights, samples, limit })
 }
 
 // benched runs bench --json and returns its output, one object on a line.
