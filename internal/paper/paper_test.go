@@ -126,12 +126,11 @@ func llava() (*engine.Engine, error) {
 		engine.Hooks{Describe: true, Weights: weights})
 }
 
-// Ensure every table and figure is made on scenes, in every format, says so, and is made again
+// Ensure every table and figure is made on a scene, in every format, says so, and is made again
 // from the records alone.
 func TestPages(t *testing.T) {
-	items, scenes := Items(), 2
+	items := Items()
 	if testing.Short() {
-		scenes = 1
 		items = []Item{{false, 4}, {false, 8}, {false, 11}, {false, 14}, {false, 18}, {false, 20},
 			{true, 2}, {true, 3}}
 	}
@@ -139,7 +138,7 @@ func TestPages(t *testing.T) {
 	mk := opened(t, records)
 	ctx := context.Background()
 	for _, i := range items {
-		src := Drawn(scenes)
+		src := Drawn(1)
 		p, err := mk.Make(ctx, i, src)
 		if err != nil {
 			t.Fatalf("%s: %v", i, err)
