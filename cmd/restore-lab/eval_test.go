@@ -205,7 +205,7 @@ func TestEvalInterrupted(t *testing.T) {
 		var out, errOut bytes.Buffer
 		a := cli.NewApp(thisProgram, strings.NewReader(""), &out, &errOut, clitest.Unset)
 		go func() {
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
 			cancel()
 		}()
 		code := cli.Execute(ctx, a, append([]string{"eval"}, append(args, "--n", "5000")...))

@@ -310,7 +310,7 @@ func TestBatchFlags(t *testing.T) {
 func TestBatchInterrupted(t *testing.T) {
 	t.Parallel() // it mostly waits for processes
 	var in strings.Builder
-	const lines = 300
+	const lines = 150
 	for i := range lines {
 		in.WriteString(strings.Replace(chatLine(fmt.Sprint(i), fmt.Sprint("Say ", i)),
 			`"max_tokens":2`, `"max_tokens":60,"ignore_eos":true`, 1))
@@ -322,12 +322,12 @@ func TestBatchInterrupted(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for range 1200 {
+	for range 6000 {
 		info, err := os.Stat(filepath.Join(dir, "out"))
 		if err == nil && info.Size() > 0 {
 			break
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

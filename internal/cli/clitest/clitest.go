@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -24,10 +25,16 @@ type Result struct {
 // Unset is an environment without variables.
 func Unset(string) string { return "" }
 
+var drawn sync.Map // scenes' files by seed, each drawn once
+
 // Drawn writes the scene of a seed into a folder of the test.
 func Drawn(t *testing.T, seed int64) string {
 	t.Helper()
-	return Written(t, "scene.png", string(scene.New(seed).PNG()))
+	file, ok := drawn.Load(seed)
+	if !ok {
+		file, _ = drawn.LoadOrStore(seed, string(scene.New(seed).PNG()))
+	}
+	return Written(t, "scene.png", file.(string))
 }
 
 // Written writes a file into a folder of the test.
