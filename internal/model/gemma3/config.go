@@ -7,6 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -27,14 +28,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	c := &Config{Vision: clip.ParseSigLIP(v.Object("vision_config", true)), Text: parseText(v)}
 	c.Vision.LastNorm = true
 	c.Pool = c.pool(v)
-	key := "image_token_index"
-	if !v.Has(key) && v.Has("image_token_id") {
-		key = "image_token_id"
-	}
-	c.ImageToken = int32(v.Int(key, 262144, checkpoint.NoToken, 1<<30))
-	if int(c.ImageToken) >= c.Text.Vocab {
-		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
-	}
+	c.ImageToken = llava.ImageToken(v, 262144, checkpoint.NoToken, c.Text.Vocab)
 	return c, v.Err()
 }
 

@@ -148,11 +148,11 @@ func processorConfig(class string, config map[string]json.RawMessage) (any, erro
 	}, nil
 }
 
-// decoders are the model_types of text_config.
-var decoders = []string{"llama", "mistral", "qwen2", "qwen3"}
+// Decoders are the model_types of text_config.
+var Decoders = []string{"llama", "mistral", "qwen2", "qwen3"}
 
 // NewText binds the decoder of a model of this family.
-var NewText = TextOnly("LlamaForCausalLM", decoders...)
+var NewText = TextOnly("LlamaForCausalLM", Decoders...)
 
 // TextOnly returns a constructor of the decoder alone, for files without an encoder; kinds are
 // as for [ReadText].

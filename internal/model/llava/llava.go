@@ -62,7 +62,7 @@ func ParseConfig(data []byte) (*Config, error) {
 // records problems in v.
 func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Config {
 	c := &Config{
-		Text:   ReadText(v, decoders...),
+		Text:   ReadText(v, Decoders...),
 		Vision: towerOf(v.Object("vision_config", true)),
 		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
 		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
@@ -70,22 +70,24 @@ func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Confi
 
 		VideoToken: -1,
 	}
-	key := "image_token_index"
-	if !v.Has(key) && v.Has("image_token_id") {
-		key = "image_token_id"
-	}
-	c.ImageToken = -1
-	if !v.Has(key) {
-		v.Fail(key,
-			"missing, want an id (below 0: no token of the vocabulary stands for a picture)")
-	} else {
-		c.ImageToken = int32(v.Int(key, 0, -1<<30, 1<<30))
-	}
-	if int(c.ImageToken) >= c.Text.Vocab {
-		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
-	}
+	c.ImageToken = ImageToken(v, -1, -1<<30, c.Text.Vocab)
 	c.Features = Features(v, c.Vision.Layers, -2)
 	return c
+}
+
+// ImageToken reads the id that stands for a picture, at least lo (below 0: no token of the
+// vocabulary does), or def if it is absent; def < 0 means that it is required. Of its two keys,
+// transformers' newer one has the last word.
+func ImageToken(v *model.Values, def, lo, vocab int) int32 {
+	key := "image_token_index"
+	if v.Has("image_token_id") {
+		key = "image_token_id"
+	}
+	id := v.Int(key, def, lo, 1<<30)
+	if id >= vocab {
+		v.Fail(key, "got %d, want an id below vocab_size %d", id, vocab)
+	}
+	return int32(id)
 }
 
 // ReadText reads the decoder's part; kinds are the model_types that it may

@@ -1,8 +1,6 @@
 package pixtral
 
 import (
-	"slices"
-
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
@@ -25,7 +23,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Text: llava.ReadText(v, "llama", "mistral")}
+	c := &Config{Text: llava.ReadText(v, llava.Decoders...)}
 	c.read(v, 1, true, 32000, -2)
 	if v.String("vision_feature_select_strategy", "default", "default", "full") != "full" {
 		v.Fail("vision_feature_select_strategy", "got \"default\" (also when absent), which takes "+
@@ -54,18 +52,12 @@ func (c *Config) read(v *model.Values, merge int, bias bool, token, layer int) {
 	c.Vision.Merge = merge
 	c.Bias = v.Bool("multimodal_projector_bias", bias)
 	v.String("projector_hidden_act", "gelu", "gelu")
-	if got := v.Ints("vision_feature_layer", []int{layer}); !slices.Equal(got, []int{-1}) {
-		v.Fail("vision_feature_layer", "got %v (%d when absent), which is not supported, want -1",
-			got, layer)
+	if states := llava.Features(v, c.Vision.Layers, layer); len(states) != 1 ||
+		states[0] != c.Vision.Layers {
+		v.Fail("vision_feature_layer", "got states %v of 0 to %d, which are not supported, want "+
+			"the last alone (-1; %d when absent)", states, c.Vision.Layers, layer)
 	}
-	key := "image_token_index"
-	if !v.Has(key) && v.Has("image_token_id") {
-		key = "image_token_id"
-	}
-	c.ImageToken = int32(v.Int(key, token, 0, 1<<30))
-	if int(c.ImageToken) >= c.Text.Vocab {
-		v.Fail(key, "got %d, want an id below vocab_size %d", c.ImageToken, c.Text.Vocab)
-	}
+	c.ImageToken = llava.ImageToken(v, token, 0, c.Text.Vocab)
 }
 
 // parseVision reads a vision_config object. Absent keys take the defaults of transformers'

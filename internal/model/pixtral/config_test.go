@@ -14,6 +14,7 @@ import (
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -50,6 +51,23 @@ func TestConfig(t *testing.T) {
 		c3.Text.KVHeads != 1 {
 		t.Errorf("got %+v", c3)
 	}
+	both, err := ParseConfig([]byte(strings.Replace(small, `{`, `{"image_token_id":7,`, 1)))
+	if err != nil || both.ImageToken != 7 || c.ImageToken != 9 {
+		t.Errorf("image_token_index 9 and image_token_id 7: got %+v, %v", both, err)
+	}
+	for _, layer := range []string{`24`, `[-1]`, `-1`} { // of 24
+		text := strings.Replace(small3, `{`, `{"vision_feature_layer":`+layer+`,`, 1)
+		if _, err := ParseMistral3([]byte(text)); err != nil {
+			t.Errorf("vision_feature_layer %s: %v", layer, err)
+		}
+	}
+	for _, kind := range llava.Decoders {
+		text := strings.Replace(small, `"vocab_size":20`, `"vocab_size":20,"model_type":"`+kind+
+			`","num_key_value_heads":1`, 1)
+		if c, err := ParseConfig([]byte(text)); err != nil || c.Text.HeadNorm != (kind == "qwen3") {
+			t.Errorf("a decoder of %s: got %+v, %v", kind, c, err)
+		}
+	}
 	const silu = `"hidden_act":"silu"`
 	for _, k := range []struct{ from, to, want string }{
 		{silu, `"hidden_act":"relu"`, `hidden_act`},
@@ -65,6 +83,8 @@ func TestConfig(t *testing.T) {
 		{`"image_token_index"`, `"projector_hidden_act":"silu","image_token_index"`,
 			`"projector_hidden_act"`},
 		{`"image_token_index"`, `"vision_feature_layer":[-1,-2],"image_token_index"`,
+			`"vision_feature_layer"`},
+		{`"image_token_index"`, `"vision_feature_layer":23,"image_token_index"`,
 			`"vision_feature_layer"`},
 		{`"text_config"`, `"text"`, `"text_config"`},
 	} {
