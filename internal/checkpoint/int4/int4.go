@@ -1,5 +1,6 @@
 // Package int4 reads weights that AWQ, GPTQ and compressed-tensors quantised to whole numbers of 4
-// or 8 bits. A module's weight [out, in] is
+// or 8 bits, and those that transformers (fp8) and compressed-tensors (float-quantized) rounded to
+// floating numbers of 8 bits (see float8). A module's weight [out, in] of whole numbers is
 //
 //	w[o,i] = (q[o,i] − z[o,g(i)])·s[o,g(i)]                                          (1)
 //
@@ -41,6 +42,7 @@ type settings struct {
 	Format  string                                  `json:"format"`            // of compressed-tensors
 	OldBits int                                     `json:"w_bit"`
 	OldSize int                                     `json:"q_group_size"`
+	Block   []int                                   `json:"weight_block_size"` // of fp8
 	Groups  map[string]struct{ Weights *ctWeights } `json:"config_groups"`
 }
 
@@ -49,6 +51,7 @@ type ctWeights struct {
 	Bits     int    `json:"num_bits"`
 	Type     string `json:"type"`
 	Strategy string `json:"strategy"`
+	Block    []int  `json:"block_structure"`
 }
 
 // Unpack replaces the parts of quantised weights in s by the weights, as described by config, a
@@ -75,7 +78,7 @@ func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) e
 	}
 	for _, module := range modules {
 		p := &parts{weights: s.Weights, module: module}
-		m, err := read(p)
+		w, err := read(p)
 		if err != nil {
 			return fmt.Errorf("%q: %w", module, err)
 		}
@@ -85,7 +88,7 @@ func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) e
 		if s.Weights[module+".weight"] != nil {
 			return fmt.Errorf("%q: got a weight that is quantised and one that is not", module)
 		}
-		s.Weights[module+".weight"] = m.weight(p.raw)
+		s.Weights[module+".weight"] = w
 		if b := s.Weights[module+".bias"]; b != nil && !bias(module) && zeros(b.Data) {
 			delete(s.Weights, module+".bias")
 		}
@@ -96,9 +99,20 @@ func Unpack(s *checkpoint.Store, config []byte, bias func(module string) bool) e
 // zeros reports whether all numbers of floating types are +0.
 func zeros(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
 
-// reader returns the function that reads a module with these settings, and the suffix of its
-// numbers.
-func (c *settings) reader() (func(*parts) (*module, error), string, error) {
+// whole returns the function that reads a weight of whole numbers.
+func whole(read func(*parts) (*module, error)) func(*parts) (*checkpoint.Weight, error) {
+	return func(p *parts) (*checkpoint.Weight, error) {
+		m, err := read(p)
+		if err != nil {
+			return nil, err
+		}
+		return m.weight(p.raw), nil
+	}
+}
+
+// reader returns the function that reads a module with these settings, and the suffix of a tensor
+// that tells quantised modules.
+func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, error) {
 	switch c.Method {
 	case "awq":
 		if v := strings.ToLower(c.Version); v != "gemm" && v != "" {
@@ -107,7 +121,7 @@ func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 		if b := max(c.Bits, c.OldBits); b != 4 {
 			return nil, "", fmt.Errorf("awq: bits: got %d, want 4", b)
 		}
-		return c.awq, ".qweight", nil
+		return whole(c.awq), ".qweight", nil
 	case "gptq":
 		if c.Bits != 4 && c.Bits != 8 {
 			return nil, "", fmt.Errorf("gptq: bits: got %d, want 4 or 8", c.Bits)
@@ -116,11 +130,16 @@ func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 			return nil, "", fmt.Errorf("gptq: checkpoint_format: got %.40q, want gptq or gptq_v2",
 				c.Layout)
 		}
-		return c.gptq, ".qweight", nil
+		return whole(c.gptq), ".qweight", nil
+	case "fp8":
+		return float8("weight_scale_inv", "activation_scale", c.Block), ".weight_scale_inv", nil
 	case "compressed-tensors":
+		if c.Format == "float-quantized" {
+			return c.rounded()
+		}
 		if c.Format != "pack-quantized" {
-			return nil, "", fmt.Errorf("compressed-tensors: format: got %.40q, want pack-quantized",
-				c.Format)
+			return nil, "", fmt.Errorf("compressed-tensors: format: got %.40q, want "+
+				"pack-quantized or float-quantized", c.Format)
 		}
 		for _, g := range c.Groups {
 			w := g.Weights
@@ -131,11 +150,11 @@ func (c *settings) reader() (func(*parts) (*module, error), string, error) {
 						"or channel", w)
 			}
 		}
-		return c.packed, ".weight_packed", nil
+		return whole(c.packed), ".weight_packed", nil
 	}
 	return nil, "", fmt.Errorf(
-		"quant_method: got %.40q, which is not supported, want awq, gptq or compressed-tensors",
-		c.Method)
+		"quant_method: got %.40q, which is not supported, want awq, gptq, fp8 or "+
+			"compressed-tensors", c.Method)
 }
 
 // parts takes a module's tensors and records which it has.
