@@ -101,6 +101,69 @@ func TestFloat8(t *testing.T) {
 	}
 }
 
+// intSet are the settings of bytes.
+const intSet = `{"quant_method":"compressed-tensors","format":"int-quantized","config_groups":` +
+	`{"group_0":{"weights":{"num_bits":8,"type":"int","strategy":"channel"}}}}`
+
+// Ensure that weights of bytes have the values of compressed-tensors' IntQuantizationCompressor bit
+// for bit, and those of (1) with zeros, and that other scales and zeros are refused by name.
+func TestPlain(t *testing.T) {
+	module := func(shape ...int) *checkpoint.Store {
+		s := float8Module("weight_scale", shape...)
+		s.Weights["m.weight"].DType = tensor.I8
+		delete(s.Weights, "m.activation_scale")
+		return s
+	}
+	zeros := func(s *checkpoint.Store, d tensor.DType) {
+		s.Weights["m.weight_zero_point"] = &checkpoint.Weight{Tensor: tensor.Tensor{
+			DType: d, Shape: []int{8, 1}, Data: []byte{0, 0, 3, 0, 0, 0, 0, 0xff},
+		}}
+	}
+	for _, zero := range []bool{false, true} {
+		s := module(8, 1)
+		q, scale := s.Weights["m.weight"].Data, s.Weights["m.weight_scale"]
+		scales, err := scale.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if zero {
+			zeros(s, tensor.I8)
+		}
+		if err := Unpack(s, []byte(intSet), always); err != nil {
+			t.Fatal(err)
+		}
+		v, err := s.Weights["m.weight"].Float32s()
+		if err != nil || len(s.Weights) != 2 {
+			t.Fatal(err, len(s.Weights))
+		}
+		const want = "ee480c36df18a1bb90c5cecbe01e655cede627c88081c0a80eef70b7c82a6e79"
+		if got := sum(v); !zero && got != want {
+			t.Errorf("other values than the library's: %v", v)
+		}
+		for i, x := range v {
+			z := map[int]int{2: 3, 7: -1}[i/12]
+			if zero && x != float32(int(int8(q[i]))-z)*scales[i/12] {
+				t.Errorf("value %d: got %v", i, x)
+			}
+		}
+	}
+	for want, change := range map[string]func() *checkpoint.Store{
+		"weight_scale: shape [8]":    func() *checkpoint.Store { return module(8) },
+		"weight_scale: shape [2 3]":  func() *checkpoint.Store { return module(2, 3) },
+		"weight: got F8_E4M3 [8 12]": func() *checkpoint.Store { return float8Module("weight_scale", 8, 1) },
+		"weight_zero_point: got U8 [8 1]": func() *checkpoint.Store {
+			s := module(8, 1)
+			zeros(s, tensor.U8)
+			return s
+		},
+	} {
+		if err := Unpack(change(), []byte(intSet), always); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // Ensure that scales that do not fit, and other kinds of numbers, are refused by name.
 func TestFloat8Refused(t *testing.T) {
 	for _, c := range []struct {
@@ -140,9 +203,13 @@ func TestFloat8Refused(t *testing.T) {
 func FuzzFloat8(f *testing.F) {
 	f.Add(fp8, uint8(2), uint8(3))
 	f.Add(float8Set, uint8(8), uint8(1))
+	f.Add(intSet, uint8(8), uint8(1))
 	f.Fuzz(func(t *testing.T, config string, rows, cols uint8) {
 		for _, scale := range []string{"weight_scale_inv", "weight_scale"} {
 			s := float8Module(scale, int(rows), int(cols))
+			if strings.Contains(config, "int-quantized") {
+				s.Weights["m.weight"].DType = tensor.I8
+			}
 			if err := Unpack(s, []byte(config), always); err != nil {
 				continue
 			}

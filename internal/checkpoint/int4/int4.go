@@ -12,7 +12,8 @@
 //	GPTQ                qweight [in/n, out]      qzeros [groups, out/n],  g_idx[i]
 //	                                             less 1 in version 1
 //	compressed-tensors  weight_packed [out,      weight_zero_point        i / size, or
-//	                    in/n]                    [out/n, groups], or half weight_g_idx[i]
+//	                    in/n], or bytes in       [out/n, groups], or half weight_g_idx[i]
+//	                    weight [out, in]
 //
 // n numbers of 32/n bits are in one 32-bit word, the lowest bits first, along the axis that is
 // divided. Source: AutoAWQ 0.2.7 (packing_utils.py), GPTQModel 7.7, compressed-tensors 0.20.
@@ -134,12 +135,16 @@ func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, e
 	case "fp8":
 		return float8("weight_scale_inv", "activation_scale", c.Block), ".weight_scale_inv", nil
 	case "compressed-tensors":
-		if c.Format == "float-quantized" {
+		read, suffix := c.packed, ".weight_packed"
+		switch c.Format {
+		case "float-quantized":
 			return c.rounded()
-		}
-		if c.Format != "pack-quantized" {
+		case "int-quantized":
+			read, suffix = c.plain, ".weight_scale"
+		case "pack-quantized":
+		default:
 			return nil, "", fmt.Errorf("compressed-tensors: format: got %.40q, want "+
-				"pack-quantized or float-quantized", c.Format)
+				"pack-quantized, int-quantized or float-quantized", c.Format)
 		}
 		for _, g := range c.Groups {
 			w := g.Weights
@@ -150,7 +155,7 @@ func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, e
 						"or channel", w)
 			}
 		}
-		return whole(c.packed), ".weight_packed", nil
+		return whole(read), suffix, nil
 	}
 	return nil, "", fmt.Errorf(
 		"quant_method: got %.40q, which is not supported, want awq, gptq, fp8 or "+

@@ -137,6 +137,42 @@ func (c *settings) packed(p *parts) (*module, error) {
 	return m, m.contiguous(-1)
 }
 
+// plain reads a module of compressed-tensors' int-quantized layout: a byte for each number.
+func (c *settings) plain(p *parts) (*module, error) {
+	t, err := p.take("weight", 2, tensor.I8)
+	if err != nil {
+		return nil, err
+	}
+	const half = 128
+	m := &module{name: "compressed-tensors", bits: 8, out: t.Shape[0], in: t.Shape[1]}
+	s := p.weights[p.module+".weight_scale"]
+	if len(s.Shape) != 2 {
+		return nil, fmt.Errorf("weight_scale: shape %v, want two axes", s.Shape)
+	}
+	m.groups = s.Shape[1]
+	if err := m.scales(p, "weight_scale", false); err != nil {
+		return nil, err
+	}
+	m.q = func(dst []uint8, o, from int) {
+		for i := range dst {
+			dst[i] = t.Data[o*m.in+from+i] ^ half // q − half is the byte with its sign
+		}
+	}
+	m.zero = func(int, int) int { return half }
+	if z := p.weights[p.module+".weight_zero_point"]; z != nil && z.DType != tensor.I8 {
+		return nil, fmt.Errorf("weight_zero_point: got %v, want bytes", &z.Tensor)
+	}
+	if err := m.ctZeros(p, 1, 0, half); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"input_scale", "input_zero_point"} {
+		if p.has(name) { // of rounded activations, which are not rounded here
+			p.used = append(p.used, p.module+"."+name)
+		}
+	}
+	return m, m.contiguous(-1)
+}
+
 // ctZeros reads weight_zero_point: packed like the numbers along out, or as bytes.
 func (m *module) ctZeros(p *parts, per int, mask uint32, half int) error {
 	const name = "weight_zero_point"
