@@ -31,6 +31,7 @@ func TestParseProcessorForms(t *testing.T) {
 		{"pair", `{"image_processor_type":"CLIPImageProcessorFast","size":[6,5],"crop_size":{"shortest_edge":4}}`, shape{20, 40, 5, 6, 4, 4}},
 		{"no crop", `{"image_processor_type":"CLIPImageProcessorPil","size":10,"do_center_crop":false}`, shape{20, 40, 10, 20, 10, 20}},
 		{"no resize", `{"image_processor_type":"CLIPImageProcessor","do_resize":false,"crop_size":8}`, shape{20, 40, 20, 40, 8, 8}},
+		{"null flags", `{"image_processor_type":"CLIPImageProcessor","do_resize":null,"do_center_crop":null}`, shape{20, 40, 20, 40, 20, 40}},
 		{"defaults", `{"image_processor_type":"CLIPImageProcessor","size":null}`, shape{20, 40, 224, 448, 224, 224}},
 		{"flags that are null", `{"image_processor_type":"CLIPImageProcessor","do_resize":null,"do_center_crop":null}`, shape{20, 40, 20, 40, 20, 40}},
 		{"square", `{"image_processor_type":"CLIPImageProcessor","size":7,"default_to_square":true,"do_pad":false,"pad_size":null}`, shape{20, 40, 7, 7, 224, 224}},

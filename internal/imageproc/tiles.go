@@ -35,10 +35,10 @@ func NewTiles(r *Settings) Processor {
 	if side == 0 && c.height == c.width {
 		side = c.height
 	}
-	if !c.doResize || !c.doCrop || c.cropHeight != c.cropWidth || side != tile.Side {
-		r.Fail("size", "the resized side and crop_size must be one square tile with "+
-			"do_resize and do_center_crop on, got size %d, crop %dx%d", side, c.cropHeight,
-			c.cropWidth)
+	// then do_resize and do_center_crop have no effect: they are for tiles that are cut already
+	if c.cropHeight != c.cropWidth || side != tile.Side {
+		r.Fail("size", "the resized side and crop_size must be one square tile, got size %d, "+
+			"crop %dx%d", side, c.cropHeight, c.cropWidth)
 	}
 	return TilesOf(r, tile, Canvases)
 }
@@ -46,9 +46,7 @@ func NewTiles(r *Settings) Processor {
 // TilesOf makes a [Tiles] of a tile's settings. It reads the canvases, by default those given.
 func TilesOf(r *Settings, tile Square, pinpoints [][2]int) *Tiles {
 	l := &Tiles{Square: tile, class: r.class, pinpoints: pinpoints}
-	if !r.Bool("do_pad", true) {
-		r.Fail("do_pad", "got false, which is not supported, want true")
-	}
+	r.Bool("do_pad", true) // pads only lists of pictures, with tiles that nothing reads
 	if v, ok := r.raw("image_grid_pinpoints"); ok {
 		l.pinpoints = r.pinpoints("image_grid_pinpoints", v)
 	}

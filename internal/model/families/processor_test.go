@@ -194,8 +194,8 @@ func TestSettingsRefused(t *testing.T) {
 	}{
 		{"onevision", `"height":384`, `"height":383`, "size", true},
 		{"onevision", `{"height":384,"width":384}`, `{"shortest_edge":384}`, "size", true},
-		{"onevision", `"do_pad":true`, `"do_pad":false`, "do_pad", true},
-		{"onevision", `"do_pad":true`, `"do_resize":false`, "do_resize", true},
+		{"onevision", `"do_pad":true`, `"do_pad":false,"do_resize":false`, "do_resize", true},
+		{"onevision", `"do_pad":true`, `"do_resize":null`, "do_resize", true},
 		{"onevision", `"do_pad":true`, `"do_center_crop":true`, "do_center_crop", true},
 		{"onevision", `"do_pad":true`, `"crop_size":192`, "crop_size", true},
 		{"onevision", `"do_pad":true`, `"image_grid_pinpoints":[[384,100]]`, "image_grid_pinpoints", true},
