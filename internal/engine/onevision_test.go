@@ -98,6 +98,32 @@ func TestOneVisionStages(t *testing.T) {
 	checkForms(t, oneVisionPrompts, "preprocessor_config.json")
 }
 
+// Ensure that LLaVA-NeXT with a SigLIP tower reads pictures whose map is not shrunk as
+// LLaVA-OneVision, which has the same layout of them.
+func TestSigLIPTiles(t *testing.T) {
+	const name = "llava-onevision-tiny"
+	dir := copyDir(t, filepath.Join("testdata", name))
+	for _, edit := range [][3]string{
+		{"config.json", "LlavaOnevisionFor", "LlavaNextFor"},
+		{"config.json", "llava_onevision", "llava_next"},
+		{"preprocessor_config.json", "LlavaOnevisionImage", "LlavaNextImage"},
+		{"preprocessor_config.json", `"size"`, `"crop_size": 17, "size"`},
+	} {
+		file := filepath.Join(dir, edit[0])
+		data, err := os.ReadFile(file)
+		must(t, err)
+		must(t, os.WriteFile(file, bytes.Replace(data, []byte(edit[1]), []byte(edit[2]), 1), 0o644))
+	}
+	e := open(t, dir, 2)
+	for _, prompt := range []string{"odd", "small", "wide"} {
+		t.Run(prompt, func(t *testing.T) {
+			p, ref := openAsked(t, name, prompt), reference(t, name, prompt)
+			checkPrompt(t, e, ref)
+			checkPixelsOf(t, e, filepath.Join(dir, p.Pictures[0]), ref)
+		})
+	}
+}
+
 // checkForms checks the stages of prompts of checkpoints twice: with documents as on the hub, and
 // with documents as transformers 5 writes them, without files of the given names.
 func checkForms(t *testing.T, prompts map[string][]string, without ...string) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/restore-vlm/restore/internal/nn"
 )
 
 // Values reads fields of one JSON object of config.json. It collects every problem; Err returns
@@ -168,6 +171,11 @@ func (v *Values) String(key, def string, allowed ...string) string {
 	}
 	v.Fail(key, "got %q, want %s", s, strings.Join(allowed, " or "))
 	return def
+}
+
+// Activation returns the name of one of [nn.Activations], or def if absent.
+func (v *Values) Activation(key, def string) string {
+	return v.String(key, def, slices.Sorted(maps.Keys(nn.Activations))...)
 }
 
 // Ints returns a whole number or a list of them, which may be empty, or def if absent.

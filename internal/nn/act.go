@@ -11,6 +11,12 @@ func Add(p *Pool, x, y []float32) { kernel.Add(p, x, y) }
 // AddScaled is x += w ⊙ y over rows of length len(w): a residual connection with layer scale.
 func AddScaled(p *Pool, x, y, w []float32) { kernel.AddScaled(p, x, y, w) }
 
+// Activations are activation functions, in place, by their names in config.json.
+var Activations = map[string]func(p *Pool, x []float32){
+	"gelu": GELU, "gelu_pytorch_tanh": GELUTanh, "gelu_new": GELUTanh, "gelu_fast": GELUTanh,
+	"quick_gelu": QuickGELU, "silu": SiLU, "swish": SiLU,
+}
+
 // GELU is x·Φ(x) in place, computed exactly by erf.
 func GELU(p *Pool, x []float32) { kernel.GELU(p, x) }
 

@@ -50,7 +50,10 @@ func random(c Config) *Encoder {
 // five tiles of one picture.
 func BenchmarkTiles(b *testing.B) {
 	const d, mlp, layers = 1024, 4096, 4
-	e := random(Config{Hidden: d, Heads: 16, Layers: layers, MLP: mlp, ImageSide: 336, Patch: 14})
+	e := random(Config{
+		Hidden: d, Heads: 16, Layers: layers, MLP: mlp, ImageSide: 336, Patch: 14,
+		Act: "quick_gelu",
+	})
 	pool := kernel.NewPool(2)
 	defer pool.Close()
 	for _, tiles := range []int{1, 5} {

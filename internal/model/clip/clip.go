@@ -47,19 +47,11 @@ type Config struct {
 }
 
 // ParseConfig reads a vision_config object. Absent keys take the defaults of transformers'
-// CLIPVisionConfig.
+// CLIPVisionConfig. Pixels beyond whole patches are not read.
 func ParseConfig(v *model.Values) Config {
 	c := sizes(v, clipDefaults, "clip_vision_model")
-	c.Act = v.String("hidden_act", "quick_gelu", "quick_gelu", "gelu")
-	c.wholePatches(v)
+	c.Act = v.Activation("hidden_act", "quick_gelu")
 	return c
-}
-
-// wholePatches refuses a side that is not covered by whole patches.
-func (c *Config) wholePatches(v *model.Values) {
-	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
-		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
-	}
 }
 
 // Defaults of absent keys in transformers: of CLIPVisionConfig, Idefics3VisionConfig and
@@ -80,7 +72,7 @@ var (
 const SigLIPType = "siglip_vision_model"
 
 // ParseSigLIP reads a vision_config object of a SigLIP tower. Absent keys take the defaults of
-// transformers' SiglipVisionConfig. Pixels beyond whole patches are not read.
+// transformers' SiglipVisionConfig.
 func ParseSigLIP(v *model.Values) Config {
 	def := clipDefaults
 	def.Patch, def.Eps = 16, 1e-6
@@ -98,7 +90,7 @@ func ParseIdefics3(v *model.Values) Config {
 // siglip reads a tower without a class token.
 func siglip(v *model.Values, def Config, kinds ...string) Config {
 	c := sizes(v, def, kinds...)
-	c.Act = v.String("hidden_act", geluTanh, geluTanh, "gelu")
+	c.Act = v.Activation("hidden_act", "gelu_pytorch_tanh")
 	c.SigLIP = true
 	return c
 }
@@ -107,7 +99,7 @@ func siglip(v *model.Values, def Config, kinds ...string) Config {
 // transformers' InternVLVisionConfig.
 func ParseIntern(v *model.Values) Config {
 	c := sizes(v, internDefaults, "internvl_vision")
-	c.Act = v.String("hidden_act", "gelu", "gelu", geluTanh, "quick_gelu")
+	c.Act = v.Activation("hidden_act", "gelu")
 	c.Intern = true
 	c.RMS = v.String("norm_type", "layer_norm", "layer_norm", "rms_norm") == "rms_norm"
 	c.QKNorm = v.Bool("use_qk_norm", false)
@@ -115,7 +107,9 @@ func ParseIntern(v *model.Values) Config {
 	v.Unsupported(map[string]string{
 		"use_absolute_position_embeddings": "true", "use_mean_pooling": "true",
 	})
-	c.wholePatches(v)
+	if c.Patch <= c.ImageSide && c.ImageSide%c.Patch != 0 {
+		v.Fail("image_size", "got %d, want a multiple of patch_size %d", c.ImageSide, c.Patch)
+	}
 	return c
 }
 
@@ -151,9 +145,6 @@ func sizes(v *model.Values, def Config, kinds ...string) Config {
 	}
 	return c
 }
-
-// geluTanh is the tanh form of GELU.
-const geluTanh = "gelu_pytorch_tanh"
 
 // Grid returns the number of patches along one side.
 func (c *Config) Grid() int { return c.ImageSide / c.Patch }
@@ -534,14 +525,7 @@ func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 	l.norm2.Apply(r.Pool, n, x, rows)
 	m := r.Buffer("clip.m", rows*e.MLP)
 	l.up.Apply(r.Pool, m, n, rows)
-	switch e.Act {
-	case "gelu":
-		nn.GELU(r.Pool, m)
-	case geluTanh:
-		nn.GELUTanh(r.Pool, m)
-	default:
-		nn.QuickGELU(r.Pool, m)
-	}
+	nn.Activations[e.Act](r.Pool, m)
 	l.down.Apply(r.Pool, n, m, rows)
 	residual(r, x, n[:rows*e.Hidden], l.scale2)
 }

@@ -40,10 +40,8 @@ func ParseConfig(data []byte) (*Config, error) {
 // parseText reads the decoder's part. Whether the head is tied is said in v alone; text_config's
 // own key has no effect in transformers 5.
 func parseText(v *model.Values) llama.Config {
-	text := v.Object("text_config", true)
-	c := llama.Parse(text, text.String("model_type", "llama", "llama"))
+	c := llama.ParseText(v, "llama")
 	c.Tied = v.Bool("tie_word_embeddings", false)
-	c.Ends(v)
 	return c
 }
 

@@ -28,7 +28,7 @@ func TestConfig(t *testing.T) {
 		`"image_token_id":9 -> "image_token_id":20`:                                 "image_token_id",
 		`"image_token_id":9 -> "image_token_id":9,"scale_factor":3`:                 "scale_factor",
 		`"image_token_id":9 -> "image_token_id":9,"scale_factor":0`:                 "scale_factor",
-		`"vocab_size":20 -> "vocab_size":20,"model_type":"mistral"`:                 "model_type",
+		`"vocab_size":20 -> "vocab_size":20,"model_type":"gemma"`:                   "model_type",
 		`"patch_size":4 -> "patch_size":4,"model_type":"clip"`:                      "model_type",
 		`"patch_size":4 -> "patch_size":4,"num_channels":1`:                         "num_channels",
 		`"patch_size":4 -> "patch_size":[4,5]`:                                      "patch_size",

@@ -65,9 +65,7 @@ func merge(v *model.Values) int {
 
 // readText reads the decoder's sizes.
 func (c *Config) readText(v *model.Values) {
-	text := v.Object("text_config", true)
-	c.Text = llama.Parse(text, text.String("model_type", "qwen2", "qwen2", "qwen3", "llama"))
-	c.Text.Ends(v)
+	c.Text = llama.ParseText(v, "qwen2")
 	c.tied = c.Text.Tied
 	c.untied = v.Has("tie_word_embeddings") && !v.Bool("tie_word_embeddings", true)
 }

@@ -23,8 +23,7 @@ var kinds = map[string]kind{
 		Hidden: 4096, Layers: 32, MLP: 11008, Vocab: 32000, MaxPositions: 2048, Heads: 32,
 		Eps: 1e-6, Theta: 1e4,
 	}, map[string]string{
-		"attention_bias": "false", "mlp_bias": "false", "pretraining_tp": "1",
-		"sliding_window": "null",
+		"attention_bias": "false", "mlp_bias": "false", "sliding_window": "null",
 	}},
 	"mistral": {Config{
 		Hidden: 4096, Layers: 32, MLP: 14336, Vocab: 32000, MaxPositions: 131072, Heads: 32,
@@ -61,9 +60,19 @@ func Biased(module string) bool {
 		strings.HasSuffix(module, ".v_proj")
 }
 
-// Parse reads v, a text_config object of a model_type: llama, mistral, ministral3, qwen2, qwen3,
-// qwen2_vl_text or qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or
-// transformers 5's (rope_parameters).
+// ParseText reads the text_config object of v, the top level of config.json. Its model_type, def if
+// absent, may be any with one axis of positions.
+func ParseText(v *model.Values, def string) Config {
+	text := v.Object("text_config", true)
+	c := Parse(text, text.String("model_type", def, "llama", "mistral", "ministral3", "qwen2",
+		"qwen3"))
+	c.Ends(v)
+	return c
+}
+
+// Parse reads v, a text_config object of a model_type: one of ParseText's, qwen2_vl_text or
+// qwen3_vl_text. The rotation has the older form (rope_theta, rope_scaling) or transformers 5's
+// (rope_parameters).
 func Parse(v *model.Values, kind string) Config {
 	c := Sizes(v, kinds[kind].Config)
 	c.Tied = v.Bool("tie_word_embeddings", false)

@@ -19,6 +19,21 @@ func parse(t *testing.T, kind, config string) (Config, error) {
 	return Parse(v, kind), v.Err()
 }
 
+// Ensure that a text_config may be of every type with one axis, and is of the default without one.
+func TestParseText(t *testing.T) {
+	for kind, biased := range map[string]bool{
+		`"llama"`: false, `"mistral"`: false, `"qwen2"`: true, `"qwen3"`: false, "null": true,
+	} {
+		v, err := model.ParseConfig([]byte(`{"text_config":{"model_type":` + kind + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := ParseText(v, "qwen2"); v.Err() != nil || c.Bias != biased {
+			t.Errorf("%s: got bias %v, %v, want %v", kind, c.Bias, v.Err(), biased)
+		}
+	}
+}
+
 // Ensure that head_dim is the width of a head, as in transformers, and hidden_size/heads without
 // it.
 func TestHeadDim(t *testing.T) {

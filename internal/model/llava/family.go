@@ -148,19 +148,14 @@ func processorConfig(class string, config map[string]json.RawMessage) (any, erro
 	}, nil
 }
 
-// Decoders are the model_types of text_config.
-var Decoders = []string{"llama", "mistral", "qwen2", "qwen3"}
-
 // NewText binds the decoder of a model of this family.
-var NewText = TextOnly("LlamaForCausalLM", Decoders...)
+var NewText = TextOnly("LlamaForCausalLM", "llama")
 
-// TextOnly returns a constructor of the decoder alone, for files without an encoder; kinds are
-// as for [ReadText].
-func TextOnly(
-	architecture string, kinds ...string,
-) func(*model.Source) (model.Multimodal, error) {
+// TextOnly returns a constructor of the decoder alone, for files without an encoder; kind is as for
+// [ReadText].
+func TextOnly(architecture, kind string) func(*model.Source) (model.Multimodal, error) {
 	return func(ck *model.Source) (model.Multimodal, error) {
 		return textonly.New(ck, architecture, decoder,
-			func(v *model.Values) llama.Config { return ReadText(v, kinds...) })
+			func(v *model.Values) llama.Config { return ReadText(v, kind) })
 	}
 }

@@ -44,34 +44,33 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := ReadConfig(v)
+	return c, v.Err()
+}
+
+// ReadConfig reads the settings that LLaVA-1.5 and LLaVA-NeXT share, and records problems in v.
+func ReadConfig(v *model.Values) *Config {
 	vision, towerOf := v.Object("vision_config", true), clip.ParseConfig
 	if vision.String("model_type", "clip_vision_model", "clip_vision_model",
 		clip.SigLIPType) == clip.SigLIPType {
 		towerOf = clip.ParseSigLIP
 	}
-	c := ReadConfig(v, towerOf)
-	if c.Vision.SigLIP && !c.Full {
-		vision.Fail("model_type", "got %q with vision_feature_select_strategy default, which "+
-			"takes the tower's first patch for a class token, want full", clip.SigLIPType)
-	}
-	c.Full = c.Full && !c.Vision.SigLIP
-	return c, v.Err()
-}
-
-// ReadConfig reads the settings that models of this family share, with towerOf the tower's, and
-// records problems in v.
-func ReadConfig(v *model.Values, towerOf func(*model.Values) clip.Config) *Config {
 	c := &Config{
-		Text:   ReadText(v, Decoders...),
-		Vision: towerOf(v.Object("vision_config", true)),
+		Text:   ReadText(v, "llama"),
+		Vision: towerOf(vision),
 		Full:   v.String("vision_feature_select_strategy", "default", "default", "full") == "full",
-		Act:    v.String("projector_hidden_act", "gelu", "gelu", "quick_gelu", "silu"),
+		Act:    v.Activation("projector_hidden_act", "gelu"),
 		Bias:   v.Bool("multimodal_projector_bias", true),
 
 		VideoToken: -1,
 	}
 	c.ImageToken = ImageToken(v, -1, -1<<30, c.Text.Vocab)
 	c.Features = Features(v, c.Vision.Layers, -2)
+	if c.Vision.SigLIP && !c.Full {
+		vision.Fail("model_type", "got %q with vision_feature_select_strategy default, which "+
+			"takes the tower's first patch for a class token, want full", clip.SigLIPType)
+	}
+	c.Full = c.Full && !c.Vision.SigLIP
 	return c
 }
 
@@ -90,14 +89,12 @@ func ImageToken(v *model.Values, def, lo, vocab int) int32 {
 	return int32(id)
 }
 
-// ReadText reads the decoder's part; kinds are the model_types that it may
-// have, the first if it is absent. A tied head is said in text_config or in v.
-func ReadText(v *model.Values, kinds ...string) llama.Config {
-	text := v.Object("text_config", true)
-	c := llama.Parse(text, text.String("model_type", kinds[0], kinds...))
+// ReadText reads the decoder's part, whose model_type is kind if absent. A tied head is said in
+// text_config or in v.
+func ReadText(v *model.Values, kind string) llama.Config {
+	c := llama.ParseText(v, kind)
 	onTop := v.Bool("tie_word_embeddings", false)
 	c.Tied = c.Tied || onTop
-	c.Ends(v)
 	return c
 }
 
@@ -236,14 +233,7 @@ func views(pics []*Picture) (n int) {
 func (m *Model) Project(r *model.Run, features []float32, rows int) []float32 {
 	h := r.Buffer("llava.h", rows*m.w1.Out)
 	m.w1.Apply(r.Pool, h, features, rows)
-	switch m.cfg.Act {
-	case "quick_gelu":
-		nn.QuickGELU(r.Pool, h)
-	case "silu":
-		nn.SiLU(r.Pool, h)
-	default:
-		nn.GELU(r.Pool, h)
-	}
+	nn.Activations[m.cfg.Act](r.Pool, h)
 	x := make([]float32, rows*m.w2.Out)
 	m.w2.Apply(r.Pool, x, h, rows)
 	return x
@@ -285,16 +275,22 @@ func squared(m *Model, px *imageproc.Pixels) ([]*Picture, error) {
 	one := 3 * side * side
 	pics := make([]*Picture, px.Shape[0])
 	var rows []nn.Mix
-	if shape.NoClass { // each patch, after a place for the class token's row
-		for i := range shape.N {
-			rows = append(rows, nn.Mix{From: []int32{int32(i)}})
-		}
-		shape.T = shape.N + 1
+	if shape.NoClass {
+		rows, shape.T = patches(shape.N), shape.N+1
 	}
 	for i := range pics {
 		pics[i] = &Picture{m, px.Data[i*one : (i+1)*one], 1, rows, shape}
 	}
 	return pics, nil
+}
+
+// patches returns n rows of a patch each, for a tower without a class token: rows come after the
+// place of its row.
+func patches(n int) (rows []nn.Mix) {
+	for i := range n {
+		rows = append(rows, nn.Mix{From: []int32{int32(i)}})
+	}
+	return rows
 }
 
 // Picture is one picture or video as square views [Count, 3, side, side].

@@ -55,6 +55,12 @@ func NewTiled(
 // Tiles returns a picture, of which px are the views. rows tells which patches make each row of the
 // tokens; nil: a row is a patch.
 func (m *Model) Tiles(px []float32, v *model.Views, rows []nn.Mix) *Picture {
+	if n := m.vision.Tokens(); rows == nil && m.vision.SigLIP {
+		rows = patches(v.Count * n)
+		for i := range rows {
+			v.Of = append(v.Of, int32(i/n))
+		}
+	}
 	s := &model.Shape{N: len(v.Source), Fixed: "it cuts pictures into tiles", Views: v}
 	if m.fillShape(s); rows != nil {
 		s.T = len(rows) + 1

@@ -11,7 +11,6 @@ package llavanext
 import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
@@ -26,8 +25,11 @@ func ParseConfig(data []byte) (*llava.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := llava.ReadConfig(v, clip.ParseConfig)
-	c.ReadTiles(v, imageproc.Canvases, "default")
+	c, strategy := llava.ReadConfig(v), "default"
+	if c.Vision.SigLIP {
+		strategy = "full"
+	}
+	c.ReadTiles(v, imageproc.Canvases, strategy)
 	return c, v.Err()
 }
 

@@ -31,7 +31,7 @@ func ParseConfig(data []byte) (*Config, error) {
 			Vision: vision, Text: text,
 			ImageToken: picture, VideoToken: video,
 			Features: llava.Features(v, vision.Layers, -1),
-			Act:      v.String("projector_hidden_act", "gelu", "gelu"),
+			Act:      v.Activation("projector_hidden_act", "gelu"),
 			Bias:     v.Bool("multimodal_projector_bias", true),
 		},
 		Most: most(v),

@@ -23,7 +23,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Text: llava.ReadText(v, llava.Decoders...)}
+	c := &Config{Text: llava.ReadText(v, "llama")}
 	c.read(v, 1, true, 32000, -2)
 	if v.String("vision_feature_select_strategy", "default", "default", "full") != "full" {
 		v.Fail("vision_feature_select_strategy", "got \"default\" (also when absent), which takes "+
@@ -39,7 +39,7 @@ func ParseMistral3(data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Text: llava.ReadText(v, mistral3Decoders...)}
+	c := &Config{Text: llava.ReadText(v, "mistral")}
 	c.Untied = v.Has("tie_word_embeddings") && !c.Text.Tied
 	c.read(v, v.Int("spatial_merge_size", 2, 1, 16), false, 10, -1)
 	return c, v.Err()

@@ -14,7 +14,6 @@ import (
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
-	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -61,7 +60,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("vision_feature_layer %s: %v", layer, err)
 		}
 	}
-	for _, kind := range llava.Decoders {
+	for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3"} {
 		text := strings.Replace(small, `"vocab_size":20`, `"vocab_size":20,"model_type":"`+kind+
 			`","num_key_value_heads":1`, 1)
 		if c, err := ParseConfig([]byte(text)); err != nil || c.Text.HeadNorm != (kind == "qwen3") {

@@ -17,9 +17,6 @@ const (
 	towerType    = "pixtral"
 )
 
-// mistral3Decoders are the model_types of Mistral3's text_config.
-var mistral3Decoders = []string{"mistral", "ministral3"}
-
 // Prefixes of the canonical names.
 const (
 	decoder   = "language_model."
@@ -50,7 +47,7 @@ var Mistral3 = model.Family{
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, mistral3, ParseMistral3)
 	},
-	Text:       llava.TextOnly(mistral3+", text only", mistral3Decoders...),
+	Text:       llava.TextOnly(mistral3+", text only", "mistral"),
 	Processors: processors, Cell: cell(ParseMistral3),
 	Published: []model.Published{{Name: "mistral-small-3.1", Config: shapeSmall31}},
 	Longest:   true, Budgets: Family.Budgets,
