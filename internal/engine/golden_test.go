@@ -191,6 +191,65 @@ func addTails(t testing.TB, got, ref map[string]*tensor.Tensor) {
 	}
 }
 
+// Ensure that Granite's factors have the effect of the same factors in the weights, for which
+// transformers' logits are those of the reference.
+func TestGraniteFactors(t *testing.T) {
+	dir := copyDir(t, "testdata/llava15-tiny")
+	file := filepath.Join(dir, "model.safetensors")
+	weights := golden.Read(t, file)
+	for name, w := range weights {
+		by := float32(1)
+		switch {
+		case strings.Contains(name, "embed_tokens"), strings.Contains(name, "linear_2"):
+			by = 1.0 / 12 // embedding_multiplier, of pictures too
+		case !strings.HasPrefix(name, "language_model"):
+		case strings.Contains(name, "o_proj"), strings.Contains(name, "down_proj"):
+			by = 1 / 0.22 // residual_multiplier
+		case strings.Contains(name, "q_proj"):
+			by = 0.25 / 0.4 // 1/sqrt(head dim) over attention_multiplier
+		}
+		values, err := w.Float32s()
+		must(t, err)
+		values = slices.Clone(values)
+		for i := range values {
+			values[i] *= by
+		}
+		weights[name] = tensor.From(w.Shape, values)
+	}
+	var b bytes.Buffer
+	must(t, checkpoint.WriteSafetensors(&b, weights, map[string]string{"format": "pt"}))
+	must(t, os.WriteFile(file, b.Bytes(), 0o644))
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	must(t, err)
+	config = bytes.Replace(config, []byte(`"model_type": "llama"`), []byte(`"model_type": "granite",
+		"embedding_multiplier": 12, "residual_multiplier": 0.22, "attention_multiplier": 0.4`), 1)
+	must(t, os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644))
+	e := open(t, dir, 2)
+	for _, prompt := range []string{"one-image", "two-images", "text-only"} {
+		ref := reference(t, "llava15-tiny", prompt)
+		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: ref, Tokens: 24})
+		must(t, err)
+		addTails(t, got, ref)
+		compared := 0
+		for name, want := range ref {
+			tol := tolStage
+			switch {
+			case name == "gen.tokens":
+				tol = 0
+			case !strings.HasPrefix(name, "logits") && !strings.HasPrefix(name, "gen.logits"):
+				continue
+			}
+			if err := golden.Compare(got[name], want, tol); err != nil {
+				t.Errorf("%s: %s: %v", prompt, name, err)
+			}
+			compared++
+		}
+		if compared < 2 {
+			t.Errorf("%s: compared %d tensors, want logits and tokens", prompt, compared)
+		}
+	}
+}
+
 // Ensure that the config form of transformers 5 describes the same model.
 func TestNewConfigForm(t *testing.T) {
 	for _, name := range []string{"llava15-tiny", "llava15-gqa-full-tiny"} {

@@ -9,7 +9,14 @@ type Pool = kernel.Pool
 func Add(p *Pool, x, y []float32) { kernel.Add(p, x, y) }
 
 // AddScaled is x += w ⊙ y over rows of length len(w): a residual connection with layer scale.
-func AddScaled(p *Pool, x, y, w []float32) { kernel.AddScaled(p, x, y, w) }
+// Without w it is Add.
+func AddScaled(p *Pool, x, y, w []float32) {
+	if w == nil {
+		Add(p, x, y)
+		return
+	}
+	kernel.AddScaled(p, x, y, w)
+}
 
 // Activations are activation functions, in place, by their names in config.json.
 var Activations = map[string]func(p *Pool, x []float32){

@@ -511,15 +511,6 @@ func (l *layer) norms(r *model.Run, q, k []float32, rows int) {
 	}
 }
 
-// residual adds y to x, scaled if the tower scales what blocks add.
-func residual(r *model.Run, x, y, scale []float32) {
-	if scale == nil {
-		nn.Add(r.Pool, x, y)
-		return
-	}
-	nn.AddScaled(r.Pool, x, y, scale)
-}
-
 // mlp adds the second half of layer l to x (4); n is scratch.
 func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 	l.norm2.Apply(r.Pool, n, x, rows)
@@ -527,7 +518,7 @@ func (e *Encoder) mlp(r *model.Run, l *layer, x, n []float32, rows int) {
 	l.up.Apply(r.Pool, m, n, rows)
 	nn.Activations[e.Act](r.Pool, m)
 	l.down.Apply(r.Pool, n, m, rows)
-	residual(r, x, n[:rows*e.Hidden], l.scale2)
+	nn.AddScaled(r.Pool, x, n[:rows*e.Hidden], l.scale2)
 }
 
 // block runs layer i over x in place. tap means that this layer returns scores.
@@ -574,7 +565,7 @@ func (e *Encoder) block(
 		}
 	}
 	l.o.Apply(r.Pool, s.n, s.a, rows)
-	residual(r, x, s.n, l.scale1) // (3)
+	nn.AddScaled(r.Pool, x, s.n, l.scale1) // (3)
 	e.mlp(r, l, x, s.n, rows)
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("vision.layer.%d.out", i), []int{items, t, d}, x)

@@ -58,7 +58,7 @@ func (e *Encoder) EncodeWithin(
 			seen[i], at = v, at+n
 		}
 		l.o.Apply(r.Pool, s.n, s.a, len(x)/d)
-		residual(r, x, s.n, l.scale1)
+		nn.AddScaled(r.Pool, x, s.n, l.scale1)
 		mixes, err := w.Act(r.Pool, b, methods.Between, seen)
 		if err != nil {
 			return nil, err

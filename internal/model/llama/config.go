@@ -43,6 +43,10 @@ var kinds = map[string]kind{
 		Hidden: 4096, Layers: 32, MLP: 22016, Vocab: 151936, MaxPositions: 32768, Heads: 32,
 		KVHeads: 32, HeadDim: 128, Eps: 1e-6, Theta: 1e4, HeadNorm: true,
 	}, map[string]string{"attention_bias": "false", "use_sliding_window": "false"}},
+	"granite": {Config{
+		Hidden: 4096, Layers: 32, MLP: 11008, Vocab: 32000, MaxPositions: 2048, Heads: 32,
+		Eps: 1e-6, Theta: 1e4, Scale: 1,
+	}, map[string]string{"attention_bias": "false", "mlp_bias": "false"}},
 	"qwen2_vl_text": {Config{ // and Qwen2.5-VL's
 		Hidden: 8192, Layers: 80, MLP: 29568, Vocab: 152064, MaxPositions: 32768, Heads: 64,
 		KVHeads: 8, Eps: 1e-5, Theta: 1e6, Bias: true, Sections: []int{},
@@ -65,7 +69,7 @@ func Biased(module string) bool {
 func ParseText(v *model.Values, def string) Config {
 	text := v.Object("text_config", true)
 	c := Parse(text, text.String("model_type", def, "llama", "mistral", "ministral3", "qwen2",
-		"qwen3"))
+		"qwen3", "granite"))
 	c.Ends(v)
 	return c
 }
@@ -96,6 +100,9 @@ func Parse(v *model.Values, kind string) Config {
 		c.Window = 0
 	}
 	c.rotation(v)
+	if c.Scale != 0 {
+		c.factors(v)
+	}
 	return c
 }
 
@@ -105,6 +112,16 @@ func (c *Config) Ends(v *model.Values) {
 	if ids := v.IDs("eos_token_id"); ids != nil {
 		c.EOS = ids
 	}
+}
+
+// factors reads Granite's. Instead of multiplying all rows that enter layer 0, it divides what is
+// added to them, and Eps, so that norms and logits are the same. logits_scaling has no effect, as
+// in classes with pictures of transformers since 4.52.
+func (c *Config) factors(v *model.Values) {
+	rows := v.Float("embedding_multiplier", 1)
+	c.Eps /= rows * rows
+	c.Scale = v.Float("attention_multiplier", c.Scale)
+	c.Residual = v.Float("residual_multiplier", 1) / rows
 }
 
 // Sizes reads the sizes that every kind of decoder has over c, the values of absent keys: KVHeads 0

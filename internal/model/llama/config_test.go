@@ -23,6 +23,7 @@ func parse(t *testing.T, kind, config string) (Config, error) {
 func TestParseText(t *testing.T) {
 	for kind, biased := range map[string]bool{
 		`"llama"`: false, `"mistral"`: false, `"qwen2"`: true, `"qwen3"`: false, "null": true,
+		`"granite"`: false,
 	} {
 		v, err := model.ParseConfig([]byte(`{"text_config":{"model_type":` + kind + `}}`))
 		if err != nil {

@@ -1,8 +1,8 @@
 // Package llama is the LLaMA decoder (pre-norm blocks, RoPE, SwiGLU, grouped key-value heads) with
 // the additions of other models: Mistral's sliding window, Qwen2's biases on q, k and v and
 // rotation on three axes, Qwen3's norms of queries and keys, the rows that Qwen3-VL adds to
-// pictures (DeepStack), Gemma 3's norms of what blocks add, GELU, and layers of two kinds, and
-// Ministral 3's rotation within the context of its training.
+// pictures (DeepStack), Gemma 3's norms of what blocks add, GELU, and layers of two kinds,
+// Ministral 3's rotation within the context of its training, and Granite's factors.
 // Source: LLaMA (arXiv 2302.13971), GQA (arXiv 2305.13245), Mistral 7B (arXiv
 // 2310.06825), Qwen2-VL (arXiv 2409.12191, §2.1), Qwen3 (arXiv 2505.09388), DeepStack (arXiv
 // 2406.04334), Gemma 3 (arXiv 2503.19786), Hugging Face transformers 4.49 LlamaModel, MistralModel
@@ -14,6 +14,7 @@
 //	y = h + Wd·(SiLU(Wg·m) ⊙ Wu·m),  m = RMSNorm(h)                   (3)
 //	    in the first Deep layers, y += the picture's rows for that layer
 //	    with Sandwich: h = x + RMSNorm(Wo·…), y = h + RMSNorm(Wd·…)
+//	    with Residual: h = x + Residual·Wo·…, y = h + Residual·Wd·…
 //	logits = Wh·RMSNorm(y)                                            (4)
 //
 // Attn adds the calibration bias of the span (RESTORE, Eq. 4) inside the kernel.
@@ -21,6 +22,7 @@ package llama
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
@@ -55,6 +57,7 @@ type Config struct {
 	Offset     bool    // norms store the difference of their weights from 1
 	Sandwich   bool    // norms also of what attention and MLP add
 	GELU       bool    // tanh form, in the place of SiLU
+	Residual   float64 // of what attention and MLP add; 0: 1
 }
 
 // Tower returns the sizes of the layers.
@@ -109,6 +112,7 @@ type Decoder struct {
 	norm   *nn.RMSNorm
 	head   *nn.Linear
 	ropes  []*nn.RoPE // of each layer
+	scale  []float32  // [hidden] Residual; nil: 1
 }
 
 type layer struct {
@@ -157,6 +161,9 @@ func New(b *model.Binder, c Config) *Decoder {
 		d.layers = append(d.layers, l)
 	}
 	d.norm = c.normOf(b)("model.norm", "hidden", c.Hidden, c.Eps)
+	if c.Residual != 0 {
+		d.scale = slices.Repeat([]float32{float32(c.Residual)}, c.Hidden)
+	}
 	head := "lm_head"
 	if c.Tied {
 		b.Tied("lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
@@ -303,7 +310,7 @@ func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
 	if l.attnLast != nil {
 		l.attnLast.Apply(r.Pool, n, n, rows)
 	}
-	nn.Add(r.Pool, x, n) // (2)
+	nn.AddScaled(r.Pool, x, n, d.scale) // (2)
 	p.Yield()
 	l.mlpNorm.Apply(r.Pool, n, x, rows)
 	g, u := r.Buffer("llama.g", rows*d.MLP), r.Buffer("llama.u", rows*d.MLP)
@@ -320,7 +327,7 @@ func (d *Decoder) block(r *model.Run, p *model.Passage, i int, x []float32) {
 	if l.mlpLast != nil {
 		l.mlpLast.Apply(r.Pool, n, n, rows)
 	}
-	nn.Add(r.Pool, x, n) // (3)
+	nn.AddScaled(r.Pool, x, n, d.scale) // (3)
 }
 
 // Logits implements model.Decoder (4).
