@@ -2,10 +2,14 @@ package llavanext
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model/clip"
 )
 
@@ -111,6 +115,27 @@ func TestConfigRefused(t *testing.T) {
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s %s: got %v, want one line that names %s", c.path, c.value, err, c.names)
 		}
+	}
+}
+
+// Ensure that a SigLIP tower is read with all of its patches, and refused where one would be taken
+// for a class token, and from llama.cpp's files.
+func TestSigLIP(t *testing.T) {
+	siglip := map[string]string{
+		"vision_config.model_type": `"siglip_vision_model"`, "vision_feature_layer": "[-3,-1]",
+	}
+	if _, err := ParseConfig(edit(t, siglip)); err == nil ||
+		!strings.Contains(err.Error(), "want full") {
+		t.Errorf("default strategy: got %v, want a refusal", err)
+	}
+	siglip["vision_feature_select_strategy"] = `"full"`
+	c, err := ParseConfig(edit(t, siglip))
+	if err != nil || !c.Vision.SigLIP || c.Full || !slices.Equal(c.Features, []int{1, 3}) {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	err = convert(&checkpoint.Converted{Vision: map[string]any{"model_type": clip.SigLIPType}})
+	if !errors.Is(err, errs.ErrUnsupported) {
+		t.Errorf("llama.cpp: got %v, want a refusal", err)
 	}
 }
 

@@ -4,12 +4,18 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llava"
 )
 
 // convert completes the documents of llama.cpp's files.
 func convert(m *checkpoint.Converted) error {
+	if m.Vision["model_type"] == clip.SigLIPType {
+		return fmt.Errorf("tensor %q: missing: a SigLIP tower in tiles: %w, want CLIP's",
+			"v.class_embd", errs.ErrUnsupported)
+	}
 	const key = "clip.vision.image_grid_pinpoints"
 	flat := m.Projector.Numbers(key)
 	if len(flat) == 0 || len(flat)%2 != 0 {
