@@ -57,13 +57,11 @@ func translate(s *checkpoint.Store) error {
 	if err != nil {
 		return err
 	}
-	end, err := added(&d.Tokenizer, turnEnd)
+	ids, err := added(&d.Tokenizer, place, turnEnd)
 	if err != nil {
 		return err
 	}
-	if config["image_token_id"], err = added(&d.Tokenizer, place); err != nil {
-		return err
-	}
+	config["image_token_id"] = ids[place]
 	if d.Config.Data, err = json.Marshal(config); err != nil {
 		return err
 	}
@@ -81,15 +79,16 @@ func translate(s *checkpoint.Store) error {
 			return fmt.Errorf("%s: %w", d.Generation.From, err)
 		}
 	}
-	generation["eos_token_id"] = end // as their code does, whatever the file says
+	generation["eos_token_id"] = ids[turnEnd] // as their code does, whatever the file says
 	if d.Generation.Data, err = json.Marshal(generation); err != nil {
 		return err
 	}
 	return split(s.Weights)
 }
 
-// added returns the id of a token that tokenizer.json adds to its vocabulary.
-func added(tokenizer *checkpoint.Part, text string) (int, error) {
+// added returns the ids of tokens that tokenizer.json adds to its vocabulary, by their texts, of
+// which all must be there.
+func added(tokenizer *checkpoint.Part, texts ...string) (map[string]int, error) {
 	var file struct {
 		Added []struct {
 			ID   int
@@ -97,17 +96,21 @@ func added(tokenizer *checkpoint.Part, text string) (int, error) {
 		} `json:"added_tokens"`
 	}
 	if tokenizer.Data == nil {
-		return 0, checkpoint.As(errs.ErrNotFound, fmt.Errorf("%s: missing", tokenizer.From))
+		return nil, checkpoint.As(errs.ErrNotFound, fmt.Errorf("%s: missing", tokenizer.From))
 	}
 	if err := json.Unmarshal(tokenizer.Data, &file); err != nil {
-		return 0, fmt.Errorf("%s: %w", tokenizer.From, err)
+		return nil, fmt.Errorf("%s: %w", tokenizer.From, err)
 	}
+	ids := map[string]int{}
 	for _, t := range file.Added {
-		if t.Text == text {
-			return t.ID, nil
+		ids[t.Text] = t.ID
+	}
+	for _, text := range texts {
+		if _, ok := ids[text]; !ok {
+			return nil, fmt.Errorf("%s: added_tokens: no %s", tokenizer.From, text)
 		}
 	}
-	return 0, fmt.Errorf("%s: added_tokens: no %s", tokenizer.From, text)
+	return ids, nil
 }
 
 // split replaces the tower's joined queries, keys and values by a weight for each.
