@@ -68,13 +68,17 @@ func translate(s *checkpoint.Store) error {
 	if d.Processor.Data, err = json.Marshal(processor); err != nil {
 		return err
 	}
-	d.Processor.From, d.Video.Data = d.Config.From, nil    // the files are not read by their code
-	if !strings.Contains(string(d.Template.Data), place) { // for text only
+	// the authors' code reads neither the files of processors nor a template, which may be for text
+	d.Processor.From, d.Video.Data = d.Config.From, nil
+	if !strings.Contains(string(d.Template.Data), place) {
 		d.Template.Data = []byte(conversation)
 		d.Template.From = "InternVL's " + conversationName + " conversation (built in)"
 	}
 	generation := map[string]any{}
 	if d.Generation.Data != nil {
+		if err = checkpoint.CheckObject(d.Generation.Data); err != nil {
+			return fmt.Errorf("%s: %w", d.Generation.From, err)
+		}
 		if err = json.Unmarshal(d.Generation.Data, &generation); err != nil {
 			return fmt.Errorf("%s: %w", d.Generation.From, err)
 		}

@@ -169,8 +169,10 @@ func TestTranslate(t *testing.T) {
 			s.Docs.Tokenizer.Data = []byte(`{"added_tokens": [{"id": 5, "content": "<|im_end|>"}]}`)
 		},
 		"tokenizer: invalid character": func(s *checkpoint.Store) { s.Docs.Tokenizer.Data = []byte("\x0a\x05") },
-		"generation: json":             func(s *checkpoint.Store) { s.Docs.Generation.Data = []byte("[]") },
-		"config.json":                  func(s *checkpoint.Store) { s.Docs.Config.Data = []byte("{}") },
+		"generation: got null": func(s *checkpoint.Store) {
+			s.Docs.Generation.Data = []byte("null")
+		},
+		"config.json": func(s *checkpoint.Store) { s.Docs.Config.Data = []byte("{}") },
 		`"a.attn.qkv.bias": shape [2 3]`: func(s *checkpoint.Store) {
 			s.Weights["a.attn.qkv.bias"] = store("x", 2, 3).Weights["x"]
 		},
