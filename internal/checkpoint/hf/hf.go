@@ -186,7 +186,7 @@ func settingsWithAdded(f *folder.Folder) (settings checkpoint.Part, err error) {
 		return settings, fmt.Errorf("%s: %w", file, err)
 	}
 	added := map[string]json.RawMessage{}
-	if raw := fields["added_tokens_decoder"]; raw != nil {
+	if raw := fields["added_tokens_decoder"]; raw != nil && string(raw) != "null" {
 		if err := json.Unmarshal(raw, &added); err != nil {
 			return settings, fmt.Errorf("%s: added_tokens_decoder: %w", settings.From, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
 	"github.com/restore-vlm/restore/internal/model/families"
 	"github.com/restore-vlm/restore/internal/tensor"
+	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
 // weights returns a safetensors file with the named tensors, each [2 n] with n the length of its
@@ -571,4 +572,58 @@ func TestReferenceMutations(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d cases applied", ran, len(d.Cases))
+}
+
+// Ensure that a tokenizer in vocab.json and merges.txt becomes a tokenizer.json with the tokens of
+// added_tokens.json, that one without merges is none, and that files which do not fit are named.
+func TestBytePairs(t *testing.T) {
+	open := func(files map[string]string) (*checkpoint.Store, error) {
+		all := map[string][]byte{
+			"config.json": []byte(`{}`), "model.safetensors": weights(t, "a"),
+			"vocab.json": []byte(`{"a": 0, "b": 1, "ab": 2}`), "merges.txt": []byte("a b\n"),
+			"tokenizer_config.json": []byte(
+				`{"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": null}`),
+			"added_tokens.json": []byte(`{"<x>": 7}`),
+		}
+		for name, text := range files {
+			if all[name] = []byte(text); text == "" {
+				delete(all, name)
+			}
+		}
+		f, err := folder.Open(lay(t, all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Open(f, nil)
+	}
+	s, err := open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tok, err := tokenizer.Open(s.Docs.Tokenizer.Data, s.Docs.Settings.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := tok.Encode("ab<x>ba", tokenizer.EncodeOptions{})
+	if err != nil || !slices.Equal(ids.IDs, []int32{2, 7, 1, 0}) {
+		t.Errorf("got %v, %v", ids.IDs, err)
+	}
+	for _, name := range []string{"vocab.json", "merges.txt"} {
+		s, err := open(map[string]string{name: ""})
+		if err != nil || s.Docs.Tokenizer.Data != nil {
+			t.Errorf("without %s: got %s, %v", name, s.Docs.Tokenizer.Data, err)
+		}
+		s.Close()
+	}
+	for name, text := range map[string]string{
+		"vocab.json": "null", "tokenizer_config.json": `{"tokenizer_class": "GPT2Tokenizer"}`,
+		"added_tokens.json": "[]",
+	} {
+		want := strings.Replace(name, "tokenizer_config.json", "tokenizer_class", 1)
+		if _, err := open(map[string]string{name: text}); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
+	}
 }

@@ -215,7 +215,7 @@ func (w *writer) writeTokenizer() error {
 		return nil
 	}
 	tokens := map[string]json.RawMessage{}
-	if raw := settings["added_tokens_decoder"]; raw != nil {
+	if raw := settings["added_tokens_decoder"]; raw != nil && string(raw) != "null" {
 		if err := json.Unmarshal(raw, &tokens); err != nil {
 			return fmt.Errorf("added_tokens_decoder: %w", err)
 		}

@@ -220,6 +220,7 @@ func TestWritePictureToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Docs.Tokenizer = checkpoint.Part{Data: []byte(`{"added_tokens":[]}`), From: "x"}
+	s.Docs.Settings.Data = []byte(`{"added_tokens_decoder": null}`) // as without it
 	dir := t.TempDir()
 	f := family("Gemma3ForConditionalGeneration")
 	if err := Write(dir, s, f, tensor.F32, going); err != nil {
