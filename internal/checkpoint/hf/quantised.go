@@ -47,6 +47,9 @@ func unquantise(f *folder.Folder, s *checkpoint.Store, family *checkpoint.Family
 		if !ok {
 			continue
 		}
+		if err := checkpoint.CheckObject(data); err != nil {
+			return fmt.Errorf("%s: %w", o.file, err)
+		}
 		var fields map[string]any
 		if err := json.Unmarshal(data, &fields); err != nil {
 			return fmt.Errorf("%s: %w", o.file, err)

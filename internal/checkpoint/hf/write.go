@@ -207,6 +207,9 @@ func (w *writer) writeTokenizer() error {
 		if part.Data == nil {
 			continue
 		}
+		if err := checkpoint.CheckObject(part.Data); err != nil {
+			return fmt.Errorf("%s: %w", part.From, err)
+		}
 		if err := json.Unmarshal(part.Data, &settings); err != nil {
 			return fmt.Errorf("%s: %w", part.From, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -230,5 +231,29 @@ func TestWritePictureToken(t *testing.T) {
 	if want := f.Export.Named["image_token"]; err != nil || want == "" ||
 		!bytes.Contains(data, []byte(want)) {
 		t.Errorf("got %s, %v, want %s", data, err, want)
+	}
+}
+
+// Ensure that documents of null, into which keys are written, are errors that name them.
+func TestNullDocuments(t *testing.T) {
+	s, err := open(filepath.Join("..", "..", "engine", "testdata", "llava15-tiny"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Docs.Tokenizer.Data = []byte(`{"added_tokens":[]}`)
+	s.Docs.Settings = checkpoint.Part{Data: []byte("null"), From: "tokenizer_config.json"}
+	err = Write(t.TempDir(), s, family("LlavaForConditionalGeneration"), tensor.F32, going)
+	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: got null") {
+		t.Errorf("got %v, want an error", err)
+	}
+	for _, o := range older {
+		_, err := open(lay(t, map[string][]byte{
+			"config.json": []byte(`{}`), "model.safetensors": weights(t, "a"),
+			o.file: []byte("null"),
+		}))
+		if err == nil || !strings.Contains(err.Error(), o.file+": got null") {
+			t.Errorf("%s: got %v, want an error", o.file, err)
+		}
 	}
 }
