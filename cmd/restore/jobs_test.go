@@ -127,6 +127,7 @@ func TestBatchByAPI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("XDG_CACHE_HOME", ownCache(t))
+			t.Setenv("TMPDIR", t.TempDir()) // a killed process leaves its streams there
 			flags := append([]string{"--media-path", dir,
 				"--batch-dir", filepath.Join(dir, name)}, more...)
 			var id string
