@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -28,6 +29,33 @@ var gemma3Prompts = map[string][]string{"gemma3-tiny": {"wide", "two", "turns", 
 // with both forms of the documents.
 func TestGemma3Stages(t *testing.T) {
 	checkForms(t, gemma3Prompts, "preprocessor_config.json")
+}
+
+// Ensure that files without a head have one that is tied, as in transformers 5.24, unless the top
+// level of config.json denies it.
+func TestGemma3Head(t *testing.T) {
+	const name, key = "gemma3-tiny", "tie_word_embeddings"
+	for _, denied := range []bool{false, true} {
+		dir := copyDir(t, "testdata/"+name)
+		path := filepath.Join(dir, "config.json")
+		var config map[string]any
+		golden.JSON(t, path, &config)
+		config["text_config"].(map[string]any)[key] = false
+		if delete(config, key); denied {
+			config[key] = false
+		}
+		data, err := json.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(path, data, 0o644))
+		if !denied {
+			checkPrompt(t, open(t, dir, 2), reference(t, name, "text"))
+			continue
+		}
+		_, err = engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+		if err == nil || !strings.Contains(err.Error(), `missing "language_model.lm_head.weight"`) {
+			t.Errorf("without a head that is not tied: got %v", err)
+		}
+	}
 }
 
 // Ensure that pixel values equal those of the library's processor.

@@ -72,6 +72,7 @@ func parseText(v *model.Values) llama.Config {
 		"attn_logit_softcapping": "null", "final_logit_softcapping": "null",
 	})
 	c.Tied = v.Bool("tie_word_embeddings", t.Bool("tie_word_embeddings", true))
+	c.ReadDenied(v)
 	if c.EOS = t.IDs("eos_token_id"); c.EOS == nil {
 		c.EOS = []int32{1}
 	}

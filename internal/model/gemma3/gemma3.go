@@ -55,6 +55,9 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	p, width, hidden := b.In("multi_modal_projector."), c.Vision.Hidden, c.Text.Hidden
 	m.norm = p.OffsetRMSNorm("mm_soft_emb_norm", "vision hidden", width, c.Vision.Eps)
 	m.proj = p.Transposed("mm_input_projection_weight", "vision hidden, text hidden", hidden, width)
+	if !b.In(decoder).Has("lm_head.weight") {
+		c.Text.Tie(false) // a head that equals the embedding is not kept twice
+	}
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
 	if err := m.Finish(b, architecture, &c.Text); err != nil {

@@ -13,8 +13,6 @@ type Config struct {
 	Merge      int // patches along a cell's side, which become one token
 	Feature    int // encoder state that enters the projector: 0 the embedding, k block k−1
 	ImageToken int32
-
-	tied, untied bool // what the file says of the head
 }
 
 // ParseConfig reads config.json. The error lists every problem.
@@ -66,14 +64,8 @@ func merge(v *model.Values) int {
 // readText reads the decoder's sizes.
 func (c *Config) readText(v *model.Values) {
 	c.Text = llama.ParseText(v, "qwen2")
-	c.tied = c.Text.Tied
-	c.untied = v.Has("tie_word_embeddings") && !v.Bool("tie_word_embeddings", true)
+	c.Text.ReadDenied(v)
 }
-
-// tie decides whether the decoder's head is its embedding. As in transformers 5.24, a head in the
-// file is one of its own, whatever config.json says. Without one, the head is tied unless the top
-// level denies it, and text_config, which earlier releases read, does, too.
-func (c *Config) tie(head bool) { c.Text.Tied = !head && (c.tied || !c.untied) }
 
 // cell returns the number of patches in a cell.
 func (c *Config) cell() int { return c.Merge * c.Merge }

@@ -90,7 +90,7 @@ func TestTied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.tie(c.head); got.Text.Tied != c.want {
+		if got.Text.Tie(c.head); got.Text.Tied != c.want {
 			t.Errorf("%+v: tied %v", c, got.Text.Tied)
 		}
 	}

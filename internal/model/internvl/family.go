@@ -36,7 +36,7 @@ var Family = model.Family{
 				var c Config
 				c.readText(v)
 				_, head := ck.Tensor(decoder + "lm_head.weight")
-				c.tie(head)
+				c.Text.Tie(head)
 				return c.Text
 			})
 	},

@@ -52,7 +52,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	c.tie(b.Has(decoder + "lm_head.weight"))
+	c.Text.Tie(b.Has(decoder + "lm_head.weight"))
 	m := &Model{cfg: c, vision: clip.New(b.In(tower), c.Vision)}
 	p, width, hidden := b.In("multi_modal_projector."), m.cfg.width(), c.Text.Hidden
 	m.norm = p.LayerNorm("layer_norm", "vision hidden * cell", width, 1e-5)

@@ -106,6 +106,18 @@ func Parse(v *model.Values, kind string) Config {
 	return c
 }
 
+// ReadDenied reads whether v, the top level of config.json, denies that the head is the embedding,
+// for a class that ties them by default (see Tie).
+func (c *Config) ReadDenied(v *model.Values) {
+	c.Denied = v.Has("tie_word_embeddings") && !v.Bool("tie_word_embeddings", true)
+}
+
+// Tie decides whether the head is the embedding, for a class that ties them by default. As in
+// transformers 5.24, a head in the files is one of its own, whatever config.json says. Without one,
+// the head is tied unless the top level denies it, and text_config, which earlier releases read,
+// does, too.
+func (c *Config) Tie(head bool) { c.Tied = !head && (c.Tied || !c.Denied) }
+
 // Ends reads the ids that end an answer from v, the top level of config.json, which has the last
 // word in transformers, too, for files without generation_config.json.
 func (c *Config) Ends(v *model.Values) {

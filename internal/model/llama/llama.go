@@ -44,8 +44,9 @@ type Config struct {
 	// queries after the context in training are scaled by their positions, which is not computed:
 	// contexts end there
 	Graded bool
-	Deep   int // first layers after which pictures have rows to add
-	Tied   bool
+	Deep   int     // first layers after which pictures have rows to add
+	Tied   bool    // the head is the embedding
+	Denied bool    // config.json says on top that it is not; see Tie
 	EOS    []int32 // ids that end an answer
 
 	// layers that Window applies to, [Layers]; nil: all. They turn by LocalTheta, not stretched

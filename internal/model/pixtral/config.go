@@ -13,7 +13,6 @@ type Config struct {
 	Act        string      // of the tower's blocks: silu or gelu
 	Text       llama.Config
 	Bias       bool // of the projector
-	Untied     bool // config.json denies that the head is the embedding
 	ImageToken int32
 }
 
@@ -40,7 +39,7 @@ func ParseMistral3(data []byte) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{Text: llava.ReadText(v, "mistral")}
-	c.Untied = v.Has("tie_word_embeddings") && !c.Text.Tied
+	c.Text.ReadDenied(v)
 	c.read(v, v.Int("spatial_merge_size", 2, 1, 16), false, 10, -1)
 	return c, v.Err()
 }

@@ -73,9 +73,7 @@ func newModel(
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden", hidden, width, c.Bias)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, c.Bias)
 	if class == mistral3 && ck.Make == nil {
-		// as in transformers 5.24: files with a head have one of their own, whatever config.json
-		// says; without one it is tied, the class's default
-		c.Text.Tied = !c.Untied && !b.In(decoder).Has("lm_head.weight")
+		c.Text.Tie(b.In(decoder).Has("lm_head.weight"))
 	}
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
