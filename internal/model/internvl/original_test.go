@@ -54,7 +54,7 @@ func TestOriginalSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.untied = true // the authors' files say so
+	want.Text.Denied = true // the authors' files say so
 	if got, want := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
