@@ -60,6 +60,30 @@ func Uniform(factor float64) Stretch {
 // Each slows every pair by a factor of its own. Source: _compute_longrope_parameters.
 func Each(pairs []float64) Stretch { return Stretch{Factor: slices.Max(pairs), Pairs: pairs} }
 
+// YaRN slows pairs by up to factor: fully those that turn less than slow times in original
+// positions, not at all those that turn more than fast times, for heads of headDim and a rotation
+// of that base. whole rounds the pairs between which this changes outwards. Source: arXiv
+// 2309.00071, _compute_yarn_parameters.
+func YaRN(factor, fast, slow, original, base float64, headDim int, whole bool) Stretch {
+	pair := func(turns float64) float64 { // that turns so many times
+		return float64(headDim) * math.Log(original/(turns*2*math.Pi)) / (2 * math.Log(base))
+	}
+	low, high := pair(fast), pair(slow)
+	if whole {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(headDim-1))
+	if low == high {
+		high += 0.001
+	}
+	pairs := make([]float64, headDim/2)
+	for j := range pairs {
+		slowed := min(max((float64(j)-low)/(high-low), 0), 1)
+		pairs[j] = 1 / (slowed/factor + 1 - slowed)
+	}
+	return Each(pairs)
+}
+
 // Stretch changes r by s.
 func (r *RoPE) Stretch(s Stretch) {
 	for j, p := range s.Pairs {

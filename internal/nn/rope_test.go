@@ -32,3 +32,22 @@ func TestStretch(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that YaRN slows pairs as transformers 5.24's _compute_yarn_parameters does.
+func TestYaRN(t *testing.T) {
+	for _, c := range []struct {
+		got  Stretch
+		want []float64
+	}{
+		{YaRN(8, 32, 1, 64, 1e4, 12, true), []float64{1, 1.77778, 8, 8, 8, 8}},
+		{YaRN(8, 32, 1, 64, 1e4, 12, false), []float64{1, 2.37363, 8, 8, 8, 8}},
+		{YaRN(4, 32, 1, 32768, 1e6, 16, true), []float64{1, 1, 1, 1.33333, 2, 4, 4, 4}},
+		{YaRN(4, 16, 2, 2048, 1e5, 16, false), []float64{1, 1, 1, 1.88689, 4, 4, 4, 4}},
+	} {
+		for j, want := range c.want {
+			if got := c.got.Pairs[j]; !(math.Abs(got-want) <= 1e-5) {
+				t.Errorf("%v: pair %d: got %v, want %v", c.want, j, got, want)
+			}
+		}
+	}
+}

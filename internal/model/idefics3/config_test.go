@@ -25,15 +25,15 @@ func TestConfig(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	for change, want := range map[string]string{
-		`"image_token_id":9 -> "image_token_id":20`:                                 "image_token_id",
-		`"image_token_id":9 -> "image_token_id":9,"scale_factor":3`:                 "scale_factor",
-		`"image_token_id":9 -> "image_token_id":9,"scale_factor":0`:                 "scale_factor",
-		`"vocab_size":20 -> "vocab_size":20,"model_type":"gemma"`:                   "model_type",
-		`"patch_size":4 -> "patch_size":4,"model_type":"clip"`:                      "model_type",
-		`"patch_size":4 -> "patch_size":4,"num_channels":1`:                         "num_channels",
-		`"patch_size":4 -> "patch_size":[4,5]`:                                      "patch_size",
-		`"vocab_size":20 -> "vocab_size":20,"rope_parameters":{"rope_type":"yarn"}`: "rope_type",
-		`"vision_config":{ -> "vision":{`:                                           "vision_config",
+		`"image_token_id":9 -> "image_token_id":20`:                               "image_token_id",
+		`"image_token_id":9 -> "image_token_id":9,"scale_factor":3`:               "scale_factor",
+		`"image_token_id":9 -> "image_token_id":9,"scale_factor":0`:               "scale_factor",
+		`"vocab_size":20 -> "vocab_size":20,"model_type":"gemma"`:                 "model_type",
+		`"patch_size":4 -> "patch_size":4,"model_type":"clip"`:                    "model_type",
+		`"patch_size":4 -> "patch_size":4,"num_channels":1`:                       "num_channels",
+		`"patch_size":4 -> "patch_size":[4,5]`:                                    "patch_size",
+		`"vocab_size":20 -> "vocab_size":20,"rope_parameters":{"rope_type":"su"}`: "rope_type",
+		`"vision_config":{ -> "vision":{`:                                         "vision_config",
 	} {
 		from, to, _ := strings.Cut(change, " -> ")
 		if _, err := ParseConfig([]byte(strings.Replace(sized, from, to, 1))); err == nil ||

@@ -31,7 +31,7 @@ func TestConfigRefused(t *testing.T) {
 		{`"use_qk_norm"`, `"use_absolute_position_embeddings": false, "use_qk_norm"`, "use_absolute_position_embeddings"},
 		{`"num_attention_heads": 16`, `"num_attention_heads": 7`, "num_attention_heads"},
 		{`"vocab_size"`, `"use_sliding_window": true, "vocab_size"`, "use_sliding_window"},
-		{`"rope_type": "dynamic", "type": "dynamic"`, `"rope_type": "yarn"`, "rope_type"},
+		{`"rope_type": "dynamic", "type": "dynamic"`, `"rope_type": "su"`, "rope_type"},
 		{`"qwen2"`, `"qwen3", "attention_bias": true`, "attention_bias"},
 	} {
 		data := strings.Replace(string(shape1b), c.old, c.new, 1)

@@ -99,10 +99,10 @@ func Parse(v *model.Values, kind string) Config {
 	if c.Window >= c.MaxPositions {
 		c.Window = 0
 	}
-	c.rotation(v)
 	if c.Scale != 0 {
 		c.factors(v)
 	}
+	c.rotation(v)
 	return c
 }
 
@@ -178,10 +178,7 @@ func (c *Config) rotation(v *model.Values) {
 	if c.Theta == 0 {
 		v.Fail("rope_theta", "missing here and in %s, want a number", key)
 	}
-	kinds := []string{"default", Dynamic, "linear", "llama3", "longrope"}
-	if c.Graded {
-		kinds = append(kinds, "yarn")
-	}
+	kinds := []string{"default", Dynamic, "linear", "llama3", "longrope", "yarn"}
 	if c.Sections != nil {
 		kinds = []string{"default", Dynamic, "mrope"}
 		c.axes(p)
@@ -204,6 +201,8 @@ func (c *Config) rotation(v *model.Values) {
 			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
 				c.Stretch.High, c.Stretch.Low)
 		}
+	case "yarn":
+		c.yarn(p, number("factor"))
 	case "longrope":
 		short, long := p.Floats("short_factor", c.HeadDim/2), p.Floats("long_factor", c.HeadDim/2)
 		if !slices.Equal(short, long) {
@@ -216,8 +215,6 @@ func (c *Config) rotation(v *model.Values) {
 		if len(short) > 0 {
 			c.Stretch = nn.Each(short)
 		}
-	case "yarn":
-		c.yarn(p, number("factor"), number(original))
 	}
 	if c.Graded {
 		number("llama_4_scaling_beta")
@@ -228,50 +225,29 @@ func (c *Config) rotation(v *model.Values) {
 // original is the key of the context in training.
 const original = "original_max_position_embeddings"
 
-// yarn reads how each pair is slowed for contexts of factor times the positions of training.
-// Source: transformers 5.24 _compute_yarn_parameters.
-//
-//	slower = 1/(r/factor + 1 - r),  r of pair j = (j - low)/(high - low), within 0 and 1
-//	low, high = the pairs that turn beta_fast and beta_slow times in training, in whole pairs
-func (c *Config) yarn(p *model.Values, factor, positions float64) {
-	grown := func(by float64) float64 { return 0.1*by*math.Log(max(factor, 1)) + 1 }
-	scale := grown(1)
-	if p.Has("mscale") && p.Has("mscale_all_dim") {
-		scale = grown(p.Float("mscale", 1)) / grown(p.Float("mscale_all_dim", 1))
-	}
-	if scale = p.Float("attention_factor", scale); scale != 1 {
-		p.Fail("attention_factor", "got %v (when absent, by factor, mscale and mscale_all_dim) of "+
-			"a yarn rotation, which is not supported, want 1", scale)
-	}
-	if c.Theta <= 1 {
+// yarn reads a rotation that is stretched by factor. Its cosines and sines are multiplied, too,
+// which multiplies the scores twice.
+func (c *Config) yarn(p *model.Values, factor float64) {
+	fast, slow := p.Float("beta_fast", 32), p.Float("beta_slow", 1)
+	switch {
+	case fast <= slow:
+		p.Fail("beta_fast", "got %v, want more than beta_slow %v", fast, slow)
+		return
+	case c.Theta <= 1:
 		p.Fail("rope_theta", "got %v of a yarn rotation, want more than 1", c.Theta)
 		return
-	}
-	pair := func(key string, turns float64) float64 {
-		turns = p.Float(key, turns)
-		return float64(c.HeadDim) * math.Log(positions/(turns*2*math.Pi)) / (2 * math.Log(c.Theta))
-	}
-	low, high := pair("beta_fast", 32), pair("beta_slow", 1)
-	if p.Bool("truncate", true) {
-		low, high = math.Floor(low), math.Ceil(high)
-	}
-	low, high = max(low, 0), min(high, float64(c.HeadDim-1))
-	switch {
-	case !(low <= high):
-		p.Fail("beta_fast", "ends the fast pairs at %v, and beta_slow the others at %v: want that "+
-			"not later", low, high)
+	case c.HeadDim < 2: // which is refused
 		return
-	case low == high:
-		high += 0.001
 	}
-	slower := make([]float64, c.HeadDim/2)
-	for j := range slower {
-		r := min(max((float64(j)-low)/(high-low), 0), 1)
-		slower[j] = 1 / (r/factor + 1 - r)
+	c.Stretch = nn.YaRN(factor, fast, slow, p.Float(original, float64(c.MaxPositions)), c.Theta,
+		c.HeadDim, p.Bool("truncate", true))
+	by := func(share float64) float64 { return 1 + 0.1*share*math.Log(max(factor, 1)) }
+	attention := by(1)
+	if p.Has("mscale") && p.Has("mscale_all_dim") {
+		attention = by(p.Float("mscale", 1)) / by(p.Float("mscale_all_dim", 1))
 	}
-	if len(slower) > 0 {
-		c.Stretch = nn.Each(slower)
-	}
+	attention = p.Float("attention_factor", attention)
+	c.Scale = cmp.Or(c.Scale, 1/math.Sqrt(float64(c.HeadDim))) * attention * attention
 }
 
 // axes reads how many rotary pairs follow each axis. Interleaved axes need not sum to all: the rest

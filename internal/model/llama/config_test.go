@@ -35,6 +35,28 @@ func TestParseText(t *testing.T) {
 	}
 }
 
+// Ensure that YaRN multiplies scores by the square of its factor, which follows from the stretch
+// unless it is given (values of transformers 5.24), and that one-dimensional heads are no panic.
+func TestYaRN(t *testing.T) {
+	for more, want := range map[string]float64{
+		``:                                    1.138629 * 1.138629 / 4, // 1 + 0.1·ln 4
+		`,"attention_factor":1.5`:             1.5 * 1.5 / 4,
+		`,"mscale":1,"mscale_all_dim":1`:      1. / 4,
+		`,"mscale":1`:                         1.138629 * 1.138629 / 4,
+		`,"beta_fast":16,"truncate":false`:    1.138629 * 1.138629 / 4,
+		`,"attention_factor":null,"factor":1`: 1. / 4,
+	} {
+		c, err := parse(t, "qwen2", `{"head_dim":16,"rope_scaling":{"type":"yarn","factor":4`+more+`}}`)
+		if n := len(c.Stretch.Pairs); err != nil || !(math.Abs(c.Scale-want) <= 1e-6) || n != 8 {
+			t.Errorf("%s: got %v of %d pairs, %v, want %v of 8", more, c.Scale, n, err, want)
+		}
+	}
+	if _, err := parse(t, "llama", `{"hidden_size":4,"num_attention_heads":4,"head_dim":1,`+
+		`"rope_scaling":{"type":"yarn","factor":4}}`); err == nil {
+		t.Error("heads of one dimension: accepted")
+	}
+}
+
 // Ensure that head_dim is the width of a head, as in transformers, and hidden_size/heads without
 // it.
 func TestHeadDim(t *testing.T) {
@@ -109,8 +131,8 @@ func TestRotation(t *testing.T) {
 }
 
 // Ensure that Ministral 3's rotation has the frequencies of transformers 5.24, that its context is
-// what it was trained with, and that other scales of queries are refused by name.
-func TestYarn(t *testing.T) {
+// what it was trained with, and that settings without a rotation are refused by name.
+func TestMinistral3(t *testing.T) {
 	const rest = `,"rope_type":"yarn","llama_4_scaling_beta":0.1`
 	const published = `"rope_theta":1e6,"factor":16.0,"original_max_position_embeddings":16384,` +
 		`"beta_fast":32.0,"beta_slow":1.0,"mscale":1.0,"mscale_all_dim":1.0` + rest
@@ -142,8 +164,6 @@ func TestYarn(t *testing.T) {
 		}
 	}
 	for change, want := range map[string]string{
-		`"mscale":1.0 -> "mscale":0.7`:                     "attention_factor",
-		`"mscale" -> "other"`:                              "attention_factor",
 		`"llama_4_scaling_beta" -> "other"`:                "llama_4_scaling_beta",
 		`"original_max_position_embeddings" -> "other"`:    "original_max_position_embeddings",
 		`"factor":16.0 -> "factor":0`:                      "factor",
@@ -172,7 +192,7 @@ func TestRefused(t *testing.T) {
 		{"qwen2", `"layer_types":["full_attention","sliding_attention"]`, "layer_types"},
 		{"qwen3", `"attention_bias":true`, "attention_bias"},
 		{"qwen3", `"hidden_act":"gelu"`, "hidden_act"},
-		{"qwen3", `"rope_scaling":{"type":"yarn","factor":4.0}`, "yarn"},
+		{"qwen3", `"rope_scaling":{"type":"su","factor":4.0}`, "su"},
 		{"qwen3_vl_text", `"rope_scaling":{"mrope_interleaved":false}`, "mrope_interleaved"},
 		{"qwen3_vl_text", `"rope_parameters":null`, "rope_theta"},
 	} {

@@ -19,8 +19,9 @@ func TestParseConfigRefuses(t *testing.T) {
 	for config, want := range map[string]string{
 		text + `, ` + sigLIP: `"model_type": got "siglip_vision_model" with vision_feature_select_strategy default, `,
 		text + `, "vision_config": {"model_type": "pixtral"}`: `"model_type": got "pixtral"`,
-		rope(`{"rope_type": "yarn", "factor": 4}`):            `"rope_type": got "yarn"`,
-		rope(`{"type": "yarn", "factor": 4}`):                 `"type": got "yarn"`,
+		rope(`{"rope_type": "su", "factor": 4}`):              `"rope_type": got "su"`,
+		rope(`{"type": "su", "factor": 4}`):                   `"type": got "su"`,
+		rope(`{"type": "yarn"}`):                              `"factor": missing, want`,
 		rope(`{"type": "linear"}`):                            `"factor": missing, want`,
 		rope(`{"rope_type": "linear", "factor": -2}`):         `"factor": got -2, want`,
 		rope(`{"rope_type": "llama3", "factor": 8}`):          `"low_freq_factor": missing`,

@@ -76,7 +76,7 @@ func TestConfig(t *testing.T) {
 		{silu, silu + `,"patch_size":[16,14]`, `"patch_size"`},
 		{silu, silu + `,"num_channels":1`, `"num_channels"`},
 		{silu, silu + `,"model_type":"clip_vision_model"`, `"model_type"`},
-		{silu, silu + `,"rope_parameters":{"rope_type":"yarn"}`, `"rope_type"`},
+		{silu, silu + `,"rope_parameters":{"rope_type":"su"}`, `"rope_type"`},
 		{`"image_token_index":9`, `"image_token_index":20`, `"image_token_index"`},
 		{`"vocab_size":20`, `"vocab_size":20,"model_type":"ministral"`, `"model_type"`},
 		{`"image_token_index"`, `"projector_hidden_act":"silu","image_token_index"`,
