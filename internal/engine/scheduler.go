@@ -22,8 +22,9 @@ import (
 // takes requests in the order of arrival and encodes and reads them one after another. All
 // sequences that were read decode together, one token each per step. While a prompt is encoded or
 // read, the running sequences decode between the encoder's blocks and the decoder's products, as
-// often as patience says. So no product is split for them, and none of them waits longer than one
-// block or than patience allows. With Options.Throughput, they wait until all prompts are read.
+// often as patience says. So no product is split for them, and none of them waits longer than
+// patience allows, give or take half a block or product. With Options.Throughput, they wait until
+// all prompts are read.
 //
 // Background requests take what the others leave: none begins, is read or decodes while another
 // request waits or runs, and one place is never theirs.
@@ -63,6 +64,8 @@ type scheduler struct {
 	changes int           // 1 + number of sequences that have freed memory
 	stepped time.Time     // end of the last step
 	took    time.Duration // duration of the last step
+	paused  time.Time     // the last pause of reading
+	unit    time.Duration // mean time between pauses
 }
 
 // result is the outcome of one step for one sequence.
@@ -278,10 +281,14 @@ func (d *scheduler) shut() bool {
 // between lets other sequences decode while a prompt is encoded or read. It returns an error if the
 // sequence that is being read should end.
 func (d *scheduler) between() error {
+	now := time.Now()
+	d.unit += (min(now.Sub(d.paused), d.took) - d.unit) / 8
 	if d.shouldStep() {
 		d.reap()
 		d.decode()
+		now = time.Now()
 	}
+	d.paused = now
 	if d.reading.req.Background && d.pressed() {
 		return fmt.Errorf("engine: %w", errs.ErrYielded)
 	}
@@ -322,15 +329,16 @@ func (d *scheduler) end() error {
 	return d.e.reading.Err()
 }
 
-// shouldStep reports whether the running sequences should decode now. Those of the background never
-// do while another request is read.
+// shouldStep reports whether the running sequences should decode now, which is nearer to what
+// patience says than after the next block or product. Those of the background never do while
+// another request is read.
 func (d *scheduler) shouldStep() bool {
 	if d.reading != nil && d.reading.urgent() &&
 		!slices.ContainsFunc(d.running, (*sequence).urgent) {
 		return false
 	}
 	return !d.eager && len(d.running) > 0 &&
-		time.Since(d.stepped) >= time.Duration(patience*float64(d.took))
+		time.Since(d.stepped)+d.unit/2 >= time.Duration(patience*float64(d.took))
 }
 
 // reap ends the sequences whose context has ended, or whose constraint cannot be prepared.
