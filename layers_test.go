@@ -31,9 +31,9 @@ internal/tensor:
 internal/checkpoint: internal/tensor internal/files
 internal/checkpoint/folder: internal/checkpoint internal/checkpoint/torch internal/files
 internal/checkpoint/gguf: internal/checkpoint internal/kernel internal/tensor internal/tokenizer
-internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/int4
+internal/checkpoint/hf: internal/checkpoint internal/checkpoint/folder internal/checkpoint/quantised
     internal/files internal/tensor internal/tokenizer
-internal/checkpoint/int4: internal/checkpoint internal/tensor
+internal/checkpoint/quantised: internal/checkpoint internal/tensor
 internal/checkpoint/llava: internal/checkpoint internal/checkpoint/folder internal/checkpoint/hf
     internal/files
 internal/checkpoint/torch: internal/checkpoint internal/tensor
@@ -371,7 +371,7 @@ func TestNoArchitectureNamed(t *testing.T) {
 	named := regexp.MustCompile(`(?i)llava|qwen|vicuna|mistral|internv`)
 	for _, pattern := range []string{"internal/kernel/*", "internal/methods/*", "internal/engine/*",
 		"internal/imageproc/*", "internal/checkpoint/*", "internal/checkpoint/folder/*",
-		"internal/checkpoint/gguf/*", "internal/checkpoint/hf/*", "internal/checkpoint/int4/*",
+		"internal/checkpoint/gguf/*", "internal/checkpoint/hf/*", "internal/checkpoint/quantised/*",
 		"internal/checkpoint/pack/*", "internal/checkpoint/torch/*", "internal/model/*",
 		"internal/model/textonly/*", "internal/api/*", "internal/shape/*",
 		"cmd/restore-lab/eval_model"} {

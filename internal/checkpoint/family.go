@@ -27,8 +27,8 @@ type Family struct {
 // Original is a form of folders in which configuration and documents are not transformers'.
 type Original struct {
 	Architecture string // in config.json
-	// Translate makes s's documents those of transformers' form, and its weights those of one of
-	// the family's forms. Before, they are as in the files.
+	// Translate turns s's documents into transformers' form, and its weights into one of the
+	// family's forms. Before, they are as in the files.
 	Translate func(s *Store) error
 }
 

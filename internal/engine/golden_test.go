@@ -192,7 +192,7 @@ func addTails(t testing.TB, got, ref map[string]*tensor.Tensor) {
 }
 
 // Ensure that Granite's factors have the effect of the same factors in the weights, for which
-// transformers' logits are those of the reference.
+// the reference has transformers' logits.
 func TestGraniteFactors(t *testing.T) {
 	dir := copyDir(t, "testdata/llava15-tiny")
 	file := filepath.Join(dir, "model.safetensors")

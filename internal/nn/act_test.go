@@ -7,7 +7,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Ensure that every name of an activation is that of transformers' ACT2FN.
+// Ensure that activations have the same names as in transformers' ACT2FN.
 func TestActivations(t *testing.T) {
 	gelu := func(x float64) float64 { return x * (1 + math.Erf(x/math.Sqrt2)) / 2 }
 	tanh := func(x float64) float64 {

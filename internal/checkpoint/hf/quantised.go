@@ -6,7 +6,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
-	"github.com/restore-vlm/restore/internal/checkpoint/int4"
+	"github.com/restore-vlm/restore/internal/checkpoint/quantised"
 )
 
 // quantisation is the key of config.json that describes quantised weights.
@@ -66,7 +66,7 @@ func unquantise(f *folder.Folder, s *checkpoint.Store, family *checkpoint.Family
 	bias := func(module string) bool {
 		return family != nil && family.Bias != nil && family.Bias(module)
 	}
-	if err := int4.Unpack(s, how, bias); err != nil {
+	if err := quantised.Unpack(s, how, bias); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	var err error

@@ -39,7 +39,7 @@ const originalConfig = `{
  }
 }`
 
-// Ensure that the authors' settings are those of the same model in transformers' form.
+// Ensure that the authors' settings say the same as transformers' form of the model.
 func TestOriginalSettings(t *testing.T) {
 	s := store("x", 6)
 	s.Docs.Tokenizer.Data = []byte(strings.Replace(originalTokens, "9", "151667", 1))
@@ -188,8 +188,8 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// Ensure that prompts without a template for pictures are those of the authors' conversation.py,
-// which were made with its get_prompt, that a template with their place is kept, and that the end
+// Ensure that prompts without a template for pictures are what get_prompt of the authors'
+// conversation.py makes, that a template with their place is kept, and that the end
 // of a turn ends an answer.
 func TestConversation(t *testing.T) {
 	s := store("x", 6)

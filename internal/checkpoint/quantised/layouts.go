@@ -1,4 +1,4 @@
-package int4
+package quantised
 
 import (
 	"fmt"

@@ -1,5 +1,5 @@
-// Package int4 reads weights that AWQ, GPTQ and compressed-tensors quantised to whole numbers of 4
-// or 8 bits, and those that transformers (fp8) and compressed-tensors (float-quantized) rounded to
+// Package quantised reads weights that AWQ, GPTQ and compressed-tensors quantised to whole numbers
+// of 4 or 8 bits, or that transformers (fp8) and compressed-tensors (float-quantized) rounded to
 // floating numbers of 8 bits (see float8). A module's weight [out, in] of whole numbers is
 //
 //	w[o,i] = (q[o,i] − z[o,g(i)])·s[o,g(i)]                                          (1)
@@ -17,7 +17,7 @@
 //
 // n numbers of 32/n bits are in one 32-bit word, the lowest bits first, along the axis that is
 // divided. Source: AutoAWQ 0.2.7 (packing_utils.py), GPTQModel 7.7, compressed-tensors 0.20.
-package int4
+package quantised
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package int4
+package quantised
 
 import (
 	"bytes"
@@ -106,7 +106,7 @@ const intSet = `{"quant_method":"compressed-tensors","format":"int-quantized","c
 	`{"group_0":{"weights":{"num_bits":8,"type":"int","strategy":"channel"}}}}`
 
 // Ensure that weights of bytes have the values of compressed-tensors' IntQuantizationCompressor bit
-// for bit, and those of (1) with zeros, and that other scales and zeros are refused by name.
+// for bit, with zeros the values of (1), and that other scales and zeros are refused by name.
 func TestPlain(t *testing.T) {
 	module := func(shape ...int) *checkpoint.Store {
 		s := float8Module("weight_scale", shape...)
