@@ -958,7 +958,8 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 				sum += sums[0] + sums[1] + sums[2] + sums[3]
 			}
 			if sum > attnExcess {
-				t.scores(at, lo, hi, tile, tile+step)
+				own := r / t.height
+				t.scores(at, lo, hi, own, own+1)
 				top := t.topOf(at, r, n)
 				if !first {
 					t.rescale(at+r, expGo((t.m[at+r]-top)*math.Ln2))

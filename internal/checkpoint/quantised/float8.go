@@ -29,10 +29,9 @@ func (c *settings) rounded() (func(*parts) (*checkpoint.Weight, error), string, 
 //	w[o,i] = f[o,i]·s[o/b0, i/b1]
 //
 // with a tensor called scale: one number for all, one for each output, or one for each block of b0
-// outputs and b1 inputs. A tensor called inputs, the scale of rounded activations, is not used:
-// activations are not rounded here. The last block of an axis may be smaller, which transformers
-// does not read. Source: transformers 5.24 Fp8Dequantize, which it uses without a GPU, and
-// compressed-tensors 0.20.
+// outputs and b1 inputs. inputs is the scale of rounded activations. The last block of an axis may
+// be smaller, which transformers does not read. Source: transformers 5.24 Fp8Dequantize, which it
+// uses without a GPU, and compressed-tensors 0.20.
 func float8(scale, inputs string, block []int) func(*parts) (*checkpoint.Weight, error) {
 	return func(p *parts) (*checkpoint.Weight, error) {
 		t, err := p.take("weight", 2, tensor.F8)
@@ -48,9 +47,7 @@ func float8(scale, inputs string, block []int) func(*parts) (*checkpoint.Weight,
 		if err != nil {
 			return nil, err
 		}
-		if p.has(inputs) {
-			p.used = append(p.used, p.module+"."+inputs)
-		}
+		p.ignore(inputs)
 		f := &rounded{data: t.Data, out: t.Shape[0], in: t.Shape[1]}
 		if f.scales, err = s.Float32s(); err != nil {
 			return nil, err

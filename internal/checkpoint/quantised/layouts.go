@@ -15,11 +15,7 @@ var floats = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32}
 
 // awq reads a module of AWQ's GEMM layout.
 func (c *settings) awq(p *parts) (*module, error) {
-	q, err := p.ints("qweight", 2)
-	if err != nil {
-		return nil, err
-	}
-	z, err := p.ints("qzeros", 2)
+	q, z, err := p.numbers()
 	if err != nil {
 		return nil, err
 	}
@@ -40,15 +36,20 @@ func (c *settings) awq(p *parts) (*module, error) {
 	return m, m.contiguous(max(c.Size, c.OldSize))
 }
 
+// numbers reads the words of AWQ and GPTQ: weights and zeros.
+func (p *parts) numbers() (q, z *words, err error) {
+	if q, err = p.ints("qweight", 2); err != nil {
+		return nil, nil, err
+	}
+	z, err = p.ints("qzeros", 2)
+	return q, z, err
+}
+
 // gptq reads a module of GPTQ's layout.
 func (c *settings) gptq(p *parts) (*module, error) {
 	per := 32 / c.Bits
 	mask := uint32(1)<<c.Bits - 1
-	q, err := p.ints("qweight", 2)
-	if err != nil {
-		return nil, err
-	}
-	z, err := p.ints("qzeros", 2)
+	q, z, err := p.numbers()
 	if err != nil {
 		return nil, err
 	}
@@ -165,11 +166,7 @@ func (c *settings) plain(p *parts) (*module, error) {
 	if err := m.ctZeros(p, 1, 0, half); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"input_scale", "input_zero_point"} {
-		if p.has(name) { // of rounded activations, which are not rounded here
-			p.used = append(p.used, p.module+"."+name)
-		}
-	}
+	p.ignore("input_scale", "input_zero_point")
 	return m, m.contiguous(-1)
 }
 

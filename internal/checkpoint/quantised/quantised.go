@@ -188,6 +188,14 @@ func (p *parts) take(name string, axes int, types ...tensor.DType) (*tensor.Tens
 	return &w.Tensor, nil
 }
 
+// ignore leaves out parts, if they are there, that say how activations are rounded, which they are
+// not here.
+func (p *parts) ignore(names ...string) {
+	for _, name := range names {
+		p.used = append(p.used, p.module+"."+name)
+	}
+}
+
 // ints returns a tensor of 32-bit words.
 func (p *parts) ints(name string, axes int) (*words, error) {
 	t, err := p.take(name, axes, tensor.I32)
