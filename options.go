@@ -45,8 +45,9 @@ type Options struct {
 	// wider becomes Q8 on processors with VNNI and without BF16, which multiply it twice as fast,
 	// and Q12 on those with AVX2 alone, where it is a third faster; Warn is told.
 	Weights, Encoder WeightType
-	// KeysValues is F32, the default, or F16, which rounds keys and values and takes half the
-	// memory.
+	// KeysValues is F32, or F16, which rounds keys and values to 11 bits and takes half the memory.
+	// The default is F16 if all products of the language model's blocks round activations, as with
+	// Q4, Q8 and BF16, else F32.
 	KeysValues WeightType
 
 	// Threads to compute on, 1 to 1024. 0 uses all cores that Go may use. Results do not depend on

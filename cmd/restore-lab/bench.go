@@ -180,7 +180,7 @@ func printResult(
 func (o *benchOptions) addCache(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cache, "cache-type", "", "type of keys and values")
 	cli.OneOf(fs, "cache-type", engine.CacheTypes...)
-	cli.ShowDefault(fs, "cache-type", "f16 with --shape, else f32")
+	cli.ShowDefault(fs, "cache-type", cli.CacheDefault)
 }
 
 // addRepeats adds the flags that say how a benchmark runs.
@@ -200,17 +200,6 @@ type bench struct {
 	encoder string       // type of its weights; "": the model's own default
 	peer    *peer        // nil without --peer
 	profile bytes.Buffer // profile of the first plan's runs
-}
-
-// cache is the type of keys and values.
-func (b *bench) cache() string {
-	switch {
-	case b.o.cache != "":
-		return b.o.cache
-	case b.o.shape != "":
-		return "f16"
-	}
-	return "f32"
 }
 
 // benchBudget is one budget of --n-vis.
@@ -315,7 +304,7 @@ func (o *benchOptions) described() (*shape.Shape, error) {
 // open loads the model, or makes random weights.
 func (b *bench) open(a *cli.App, quant string, work *nn.Work) (*engine.Engine, error) {
 	o := engine.Options{
-		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.cache(),
+		Threads: b.o.threads, EncoderQuant: b.encoder, CacheType: b.o.cache,
 		Warn: func(s string) { a.Note("%s", s) },
 	}
 	o.Parallel = b.o.parallel
@@ -384,7 +373,7 @@ func (b *bench) run(ctx context.Context, a *cli.App) (*benchJSON, error) {
 		EncoderWhy: why,
 		Model:      b.shape.Name, CPU: calibrate.CPU(), Kernel: kernel.Implementation(),
 		Threads: b.o.threads, Text: b.o.text, Gen: b.o.gen, Repeat: b.o.repeat,
-		Base: b.o.base, Restore: b.o.restore, Cache: b.cache(), limits: b.o.limits,
+		Base: b.o.base, Restore: b.o.restore, Cache: map[string]string{}, limits: b.o.limits,
 		Plans: map[string]map[string]int64{}, Rows: []benchRow{},
 	}
 	var cells []*benchCell
@@ -412,7 +401,7 @@ func (b *bench) measure(
 	defer m.Close()
 	info := m.Info()
 	cli.LimitGarbage(info.Resident)
-	out.Plans[quant] = info.Kept
+	out.Plans[quant], out.Cache[quant] = info.Kept, m.About().CacheType
 	if e := info.Encoder; e != nil {
 		out.Encoder, out.EncoderWhy = e.Type, cmp.Or(e.Why, out.EncoderWhy)
 	}

@@ -34,8 +34,8 @@ type benchJSON struct {
 	Encoder string `json:"encoder_quant"`
 	// why the program chose Encoder; empty if it did not
 	EncoderWhy string `json:"encoder_why,omitempty"`
-	Cache      string `json:"cache_type"`
-	// by --quant: the number of weights in each type
+	// by --quant: the type of keys and values, the number of weights in each type
+	Cache map[string]string           `json:"cache_type"`
 	Plans map[string]map[string]int64 `json:"plans"`
 	Peaks benchPeaks                  `json:"peaks"`
 	Rows  []benchRow                  `json:"rows"`
@@ -312,7 +312,7 @@ func (j *benchJSON) write(w io.Writer) error {
 			kept = append(kept, fmt.Sprintf("%.1f million in %s", float64(j.Plans[q][d])/1e6, d))
 		}
 		fmt.Fprintf(w, "plan %s: %s; keys and values in %s\n", q, strings.Join(kept, ", "),
-			strings.ToUpper(j.Cache))
+			strings.ToUpper(j.Cache[q]))
 	}
 	if j.Encoder != "" {
 		fmt.Fprintf(w, "encoder: %s\n", &engine.Encoder{Type: j.Encoder, Why: j.EncoderWhy})

@@ -144,8 +144,9 @@ func (o *benchSequencesOptions) run(
 	}
 	defer m.Close()
 	j := &sequencesJSON{
-		Model: b.shape.Name, Quant: o.quants[0], Cache: b.cache(), Kernel: kernel.Implementation(),
-		Threads: o.threads, Prompt: o.prompt, Repeat: o.repeat, Streams: streams,
+		Model: b.shape.Name, Quant: o.quants[0], Cache: m.About().CacheType,
+		Kernel: kernel.Implementation(), Threads: o.threads, Prompt: o.prompt, Repeat: o.repeat,
+		Streams: streams,
 	}
 	shown := a.Meter("runs")
 	defer shown.End()

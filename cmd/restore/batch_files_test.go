@@ -236,7 +236,7 @@ func TestBatchSettings(t *testing.T) {
 		t.Fatalf("exit %d: %s", r.Code, r.Err)
 	}
 	for want, more := range map[string][]string{
-		`quant was "stored", now "q8"`:            {"--quant", "q8"},
+		`quant was "stored", now "q8"`:            {"--quant", "q8", "--cache-type", "f32"},
 		`encoder-quant was "stored", now "f16"`:   {"--encoder-quant", "f16"},
 		`cache-type was "f32", now "f16"`:         {"--cache-type", "f16"},
 		`n-predict was 3, now 4; temp was 0, now`: {"--temp", "0.5", "-n", "4"},

@@ -91,9 +91,13 @@ func (m *ModelFlags) AddQuant(fs *pflag.FlagSet) {
 const EncoderDefault = "stored; for a big vision tower q8 where the CPU has VNNI, " +
 	"q12 where it has AVX2 alone"
 
+// CacheDefault describes the default of --cache-type.
+const CacheDefault = "f16 where products with the weights round activations, else f32"
+
 func (m *ModelFlags) addCache(fs *pflag.FlagSet) {
-	fs.StringVar(&m.Cache, "cache-type", "f32",
+	fs.StringVar(&m.Cache, "cache-type", "",
 		"keep keys and values in this type; f16 rounds them and takes half the memory")
+	ShowDefault(fs, "cache-type", CacheDefault)
 	OneOf(fs, "cache-type", cacheChoices...)
 }
 

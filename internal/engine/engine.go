@@ -48,7 +48,8 @@ type Options struct {
 	// blocks of 128, products with bf16 to bfloat16; all others compute in float32. For a packed
 	// file, both are "" or the type it was packed with.
 	Quant, EncoderQuant string
-	// CacheType is the type of stored keys and values: "f16", "f32", or "" for f32. f16 rounds them
+	// CacheType is the type of stored keys and values: "f16", "f32", or "" for f16 if all products
+	// of the decoder's blocks round activations, else f32. f16 rounds keys and values to 11 bits
 	// and takes half the memory.
 	CacheType string
 
@@ -233,7 +234,7 @@ func bound(
 		return nil, err
 	}
 	e := &Engine{
-		ck: src, warn: o.Warn, half: o.CacheType == "f16", eos: map[int32]bool{},
+		ck: src, warn: o.Warn, eos: map[int32]bool{},
 		special: map[string]string{}, pool: kernel.NewPool(o.Threads),
 		store: o.Store, common: o.Shared, panicked: o.Panicked, images: map[Key]*image{},
 		shared: map[Key]*preparation{}, room: newRoom(), prefixes: newPrefixCache(),
@@ -264,6 +265,7 @@ func (e *Engine) load(o *Options, h Hooks) (err error) {
 	e.reading = e.ck.Reading()
 	e.reading.Start(o.Threads)
 	e.shape = e.m.Decoder().Shape()
+	e.half = o.CacheType == "f16" || o.CacheType == "" && e.rounds()
 	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
 	if err := e.documents(); err != nil {
 		return err
@@ -283,6 +285,13 @@ func (e *Engine) load(o *Options, h Hooks) (err error) {
 		return out
 	})
 	return e.limits(o)
+}
+
+// rounds reports whether all products of the decoder's blocks round activations.
+func (e *Engine) rounds() bool {
+	return !slices.ContainsFunc(e.ck.Products(), func(p model.Product) bool {
+		return p.Decoder && !p.Head && !nn.FormatOf(p.Type).Rounds()
+	})
 }
 
 // processors sets the picture processors that the options ask for.
@@ -378,7 +387,12 @@ func (e *Engine) limits(o *Options) error {
 	}
 	e.cached = newFeatureCache(features)
 	e.encoded.most = o.EncodedBytes
-	e.together = min(parallelMost, kernel.FewRows(e.decoderFormat()))
+	e.together = parallelMost
+	for _, p := range e.ck.Products() {
+		if p.Decoder {
+			e.together = min(e.together, kernel.FewRows(nn.FormatOf(p.Type)))
+		}
+	}
 	e.digest = Key(checkpoint.Digest(e.ck))
 	e.made = fmt.Append(nil, o.MinPixels, o.MaxPixels, o.Pad, e.ck.Plan, e.ck.About().Packed,
 		kernel.Layout(), kernel.Implementation())

@@ -9,6 +9,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/model"
+	"github.com/restore-vlm/restore/internal/nn"
 )
 
 // Footprint is the memory in bytes that a question about one picture takes.
@@ -58,9 +59,14 @@ func (e *Engine) PredictMemory(s Question) (*Footprint, error) {
 	if q.encoded < q.tokens { // their pixel values are copied
 		f.Encoder += int64(q.share() * 4 * float64(len(q.px.Data)))
 	}
-	f.Decoder = shape.ForwardBytes(rows) +
-		kernel.WorkBytes(e.decoderFormat(), rows, max(shape.MLP, shape.Hidden)) +
-		8*int64(f.Prompt)*int64(shape.Hidden) + 4*int64(shape.Vocab)
+	var scratch int64
+	for _, p := range e.ck.Products() {
+		if p.Decoder && !p.Head {
+			scratch = max(scratch, kernel.WorkBytes(nn.FormatOf(p.Type), rows, p.In))
+		}
+	}
+	f.Decoder = shape.ForwardBytes(rows) + scratch + 8*int64(f.Prompt)*int64(shape.Hidden) +
+		4*int64(shape.Vocab)
 	f.Peak = f.Weights + f.Cache + f.Encoder + f.Decoder + f.Program
 	return f, nil
 }

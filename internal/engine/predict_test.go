@@ -20,7 +20,8 @@ func question(width, height, nVis, text, generated int) engine.Question {
 func TestFootprint(t *testing.T) {
 	describing := engine.Hooks{Describe: true}
 	plain := openWith(t, "", engine.Options{}, describing)
-	small := openWith(t, "", engine.Options{Quant: "q4", EncoderQuant: "q8"}, describing)
+	small := openWith(t, "", engine.Options{Quant: "q4", EncoderQuant: "q8", CacheType: "f32"},
+		describing)
 	all, err := plain.PredictMemory(question(300, 200, 0, 60, 32))
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/reduce"
@@ -228,19 +227,4 @@ func (e *Engine) SourceAs(quant string) (*model.Source, error) {
 		o.EncoderQuant = name
 	}
 	return boundAs(e.ck.Bundle, o, Hooks{Weights: e.ck.Make})
-}
-
-// decoderFormat returns the format of the decoder's products: F32 for any that is not packed.
-func (e *Engine) decoderFormat() kernel.Format {
-	plan := e.ck.Plan.Decoder
-	if p := e.ck.About().Packed; p != nil {
-		plan = p.Quant
-	}
-	switch plan {
-	case "q4", "q8":
-		return kernel.Q8
-	case "bf16":
-		return kernel.BF16Dot
-	}
-	return kernel.F32
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -129,6 +130,39 @@ func TestConcurrentRequests(t *testing.T) {
 	for i := range alone {
 		if alone[i] != together[i] || alone[i] == "" {
 			t.Errorf("request %d: alone %q, together %q", i, alone[i], together[i])
+		}
+	}
+}
+
+// Ensure that more sequences than plain weights are multiplied with at once get the same log
+// probabilities as alone. With bf16 only the head is plain.
+func TestManyTogether(t *testing.T) {
+	for _, quant := range []string{"f32", "bf16"} {
+		e := openWith(t, "", engine.Options{
+			Quant: quant, Parallel: 24, Threads: 2, Throughput: true,
+		}, engine.Hooks{})
+		ask := func(i int) []engine.Token {
+			a, err := e.Ask(t.Context(), engine.Request{
+				Prompt: fmt.Sprintf("How many circles are there? %d", i), MaxTokens: 8,
+				IgnoreEnd: true, LogProbs: true, NoCache: true,
+			})
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			return a.Scored
+		}
+		var alone, together [24][]engine.Token
+		for i := range alone {
+			alone[i] = ask(i)
+		}
+		var wg sync.WaitGroup
+		for i := range together {
+			wg.Go(func() { together[i] = ask(i) })
+		}
+		wg.Wait()
+		if !reflect.DeepEqual(alone, together) || alone[0] == nil {
+			t.Errorf("%s: other log probabilities together than alone", quant)
 		}
 	}
 }

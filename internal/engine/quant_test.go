@@ -60,6 +60,26 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// Ensure that keys and values are float16 where the products of all blocks round activations, and
+// float32 otherwise, unless somebody says so.
+func TestCacheType(t *testing.T) {
+	gguf := filepath.Join(unzip(t, "testdata/gguf/qwen3vl-k-tiny.zip"), "qwen3vl-k-tiny.gguf")
+	for _, c := range []struct{ model, quant, cache, want string }{
+		{"", "", "", "f32"}, {"", "f32", "", "f32"}, {"", "f16", "", "f32"}, {"", "f16", "f16", "f16"},
+		{"", "bf16", "", "f16"}, {"", "q8", "", "f16"}, {"", "q4", "", "f16"}, {"", "q4", "f32", "f32"},
+		{gguf, "", "", "f16"}, {gguf, "f32", "", "f32"},
+	} {
+		for _, describe := range []bool{false, true} {
+			e := openWith(t, c.model, engine.Options{Quant: c.quant, CacheType: c.cache},
+				engine.Hooks{Describe: describe})
+			if got := e.About().CacheType; got != c.want {
+				t.Errorf("%s, quant %q, cache-type %q: got %s, want %s", c.model, c.quant, c.cache,
+					got, c.want)
+			}
+		}
+	}
+}
+
 func logits(t *testing.T, e *engine.Engine, in map[string]*tensor.Tensor) []float32 {
 	t.Helper()
 	out, err := lab.Trace(context.Background(), e, lab.TraceRequest{Inputs: in})

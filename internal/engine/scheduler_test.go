@@ -282,7 +282,9 @@ func TestPrefixSharedByTen(t *testing.T) {
 // memory, up to all but its last token. Products with weights of 4 and 8 bits round activations, so
 // last bits matter.
 func TestPrefixBits(t *testing.T) {
-	all := []Options{{Quant: "q4", CacheType: "f16"}, {Quant: "q4"}, {Quant: "q8"}}
+	all := []Options{
+		{Quant: "q4"}, {Quant: "q4", CacheType: "f32"}, {Quant: "q8", CacheType: "f32"},
+	}
 	slow := 8
 	if kernel.Implementation() == "go" { // it has no kernels by the number of rows
 		all, slow = all[:1], 1

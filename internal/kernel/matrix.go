@@ -27,6 +27,9 @@ const (
 // packed reports whether f is a format of Quantize or PackBlocks, not of checkpoints.
 func (f Format) packed() bool { return f.blocks() || f == BF16Dot || f == Q12 }
 
+// Rounds reports whether products with weights in f round activations too.
+func (f Format) Rounds() bool { return f.packed() }
+
 // blocks reports whether f has blocks of 32.
 func (f Format) blocks() bool { return f == Q8 || f == Q4 || f == Q4M || f == IQ4 }
 
