@@ -179,8 +179,7 @@ func (f format) explain(name string, err error) error {
 	for _, prefix := range []string{
 		"png: invalid format: ", "png: unsupported feature: ", "png: ", "gif: ", "bmp: ", "webp: ",
 		"vp8: ", "vp8l: ",
-		"invalid JPEG format: ", "unsupported JPEG feature: ", "tiff: invalid format: ",
-		"tiff: unsupported feature: ", "imageproc: ",
+		"imageproc: ",
 	} {
 		text = strings.TrimPrefix(text, prefix)
 	}
@@ -189,8 +188,7 @@ func (f format) explain(name string, err error) error {
 	case errors.As(err, &u) || strings.Contains(err.Error(), "unsupported"):
 		return fmt.Errorf("imageproc: %s: this %s variant is not supported: %s", name, f.name, text)
 	case errors.Is(err, errTruncated), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF),
-		strings.Contains(text, "unexpected EOF"), strings.Contains(text, "short Huffman data"),
-		strings.Contains(text, "not enough"):
+		strings.Contains(text, "unexpected EOF"), strings.Contains(text, "not enough"):
 		return fmt.Errorf("imageproc: %s: %s is truncated: %s", name, f.name, text)
 	default:
 		return fmt.Errorf("imageproc: %s: %s is damaged: %s", name, f.name, text)

@@ -16,8 +16,9 @@
 // Resampling repeats the 8-bit arithmetic of Pillow (fixed point with 22 fractional bits,
 // horizontal pass first, the intermediate picture rounded to bytes), and a pixel value is a table
 // lookup on the resampled byte. For the same 8-bit picture, Pixels are bit-equal to the pixels
-// from transformers' slow (PIL) processors. Decoding is exact for lossless formats; JPEG and lossy
-// WebP are within 4 levels, because an inverse DCT may round differently.
+// from transformers' slow (PIL) processors. Decoding gives the bytes of Pillow 13 with
+// libjpeg-turbo and libwebp, of a JPEG whose scans are complete: an incomplete progressive one is
+// not smoothed.
 //
 // # Departures
 //

@@ -22,6 +22,9 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	}
+	for _, data := range unzip(f, "jpeg.zip") {
+		f.Add(data, true)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, exif bool) {
 		o := DecodeOptions{EXIF: exif, Limits: Limits{MaxPixels: 1 << 14}}
 		p, err := Decode(data, "fuzz", o)

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"image"
-	"image/jpeg"
 	"math/bits"
 )
 
@@ -504,11 +502,10 @@ func reversedBits(data []byte) []byte {
 	return out
 }
 
-// Markers of a JPEG stream, and Adobe's segment with the colour space: 0 RGB, 1 YCbCr.
+// Markers of a JPEG stream.
 const (
 	jpegBegin = "\xff\xd8"
 	jpegEnd   = "\xff\xd9"
-	adobe     = "\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00"
 )
 
 // jpeg decodes a strip or tile that is a JPEG stream to RGB rows of tileW pixels; its tables may be
@@ -519,43 +516,27 @@ func (p *page) jpeg(data []byte, h int) ([]byte, error) {
 		return nil, errors.New("a strip or tile is no JPEG stream")
 	}
 	stream := []byte(jpegBegin)
-	switch p.photometric {
-	case trueColour:
-		stream = append(stream, adobe+"\x00"...)
-	case ycbcr:
-		stream = append(stream, adobe+"\x01"...)
-	}
 	if tables := p.d.bytes(tagJPEGTables); len(tables) > 4 {
 		tables = bytes.TrimSuffix(bytes.TrimPrefix(tables, []byte(jpegBegin)), []byte(jpegEnd))
 		stream = append(stream, tables...)
 	}
 	stream = append(stream, body...)
-	head, err := parseJPEG(stream)
+	f, err := openJPEG(stream)
 	if err != nil {
 		return nil, err
 	}
-	if head.width != int64(p.tileW) || head.height < int64(h) || head.height > int64(p.tileH)+64 {
-		return nil, fmt.Errorf("a strip or tile of %dx%d pixels, want %dx%d", head.width,
-			head.height, p.tileW, h)
+	if f.width != p.tileW || f.height < h || f.height > p.tileH+64 {
+		return nil, fmt.Errorf("a strip or tile of %dx%d pixels, want %dx%d", f.width, f.height,
+			p.tileW, h)
 	}
-	if v := head.variant(); v != "" {
-		return nil, unsupported(v)
-	}
-	if head.components != p.samples || p.samples != p.colours {
+	if n := len(f.parts); n != p.samples || p.samples != p.colours {
 		return nil, unsupported(fmt.Sprintf(
-			"JPEG compression of %d components for %d samples; convert it to PNG", head.components,
-			p.samples))
+			"JPEG compression of %d components for %d samples; convert it to PNG", n, p.samples))
 	}
-	img, err := jpeg.Decode(bytes.NewReader(stream))
-	if err != nil {
+	if err := f.decode(); err != nil {
 		return nil, err
 	}
-	var out []byte
-	if m, ok := img.(*image.YCbCr); ok {
-		out = jpegRGB(m)
-	} else if out, err = toRGB(img); err != nil {
-		return nil, err
-	}
+	out := f.rgb(map[uint32]jpegColour{trueColour: jpegRGB, ycbcr: jpegYCC}[p.photometric])
 	if p.photometric == whiteIsZero {
 		for i := range out {
 			out[i] = 255 - out[i]

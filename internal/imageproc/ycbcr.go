@@ -27,37 +27,18 @@ func chroma(m *image.YCbCr, hRatio, vRatio int) (cb, cr plane) {
 	return plane{m.Cb, m.CStride, w, h}, plane{m.Cr, m.CStride, w, h}
 }
 
-// ratios returns how many luma samples share a chroma sample.
-func ratios(r image.YCbCrSubsampleRatio) (h, v int) {
-	switch r {
-	case image.YCbCrSubsampleRatio422:
-		return 2, 1
-	case image.YCbCrSubsampleRatio420:
-		return 2, 2
-	case image.YCbCrSubsampleRatio440:
-		return 1, 2
-	case image.YCbCrSubsampleRatio411:
-		return 4, 1
-	case image.YCbCrSubsampleRatio410:
-		return 4, 2
-	default:
-		return 1, 1
-	}
-}
-
-// jpegRGB converts full-range YCbCr with libjpeg's "fancy" upsampling.
+// rgb converts the samples of a decoded file, chroma with libjpeg's "fancy" upsampling.
 //
 //	R = Y + 1.40200·Cr
 //	G = Y - 0.34414·Cb - 0.71414·Cr
 //	B = Y + 1.77200·Cb              in 16-bit fixed point
-func jpegRGB(m *image.YCbCr) []byte {
-	w, h := m.Rect.Dx(), m.Rect.Dy()
-	out := make([]byte, w*h*3)
+func (f *jpegFile) rgb(c jpegColour) []byte {
+	out := make([]byte, f.width*f.height*3)
 	// Rows are independent: one band for each processor.
-	band := max((h+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), minBand)
+	band := max(up(f.height, runtime.GOMAXPROCS(0)), minBand)
 	var wg sync.WaitGroup
-	for y := 0; y < h; y += band {
-		wg.Go(func() { jpegRows(out, m, y, min(y+band, h)) })
+	for y := 0; y < f.height; y += band {
+		wg.Go(func() { f.rgbRows(out, c, y, min(y+band, f.height)) })
 	}
 	wg.Wait()
 	return out
@@ -66,28 +47,60 @@ func jpegRGB(m *image.YCbCr) []byte {
 // minBand is the least number of rows for which a goroutine pays off.
 const minBand = 64
 
-// jpegRows converts rows [from, to).
-func jpegRows(out []byte, m *image.YCbCr, from, to int) {
-	w := m.Rect.Dx()
-	hr, vr := ratios(m.SubsampleRatio)
-	cbPlane, crPlane := chroma(m, hr, vr)
-	u := upsampler{hRatio: hr, vRatio: vr, sum: make([]int32, cbPlane.w)}
-	cbRow, crRow := make([]byte, cbPlane.w*hr), make([]byte, crPlane.w*hr)
+// rgbRows converts rows [from, to).
+func (f *jpegFile) rgbRows(out []byte, c jpegColour, from, to int) {
+	stretch := make([]upsampler, len(f.parts))
+	for i := range f.parts {
+		stretch[i] = f.upsampler(&f.parts[i])
+	}
+	var inks []byte
+	if len(f.parts) == 4 {
+		inks = make([]byte, 4*f.width)
+	}
+	var rows [4][]byte
 	for y := from; y < to; y++ {
-		cb := u.row(cbRow, cbPlane, y)[:w]
-		cr := u.row(crRow, crPlane, y)[:w]
-		luma := m.Y[y*m.YStride:][:w]
-		dst := out[y*w*3:][:w*3]
-		for x, yy := range luma {
-			if len(dst) < 3 {
-				break
-			}
-			l, b, r := int32(yy), cb[x], cr[x]
-			dst[0] = clampByte(l + crToR[r])
-			dst[1] = clampByte(l + (cbToG[b]+crToG[r])>>16)
-			dst[2] = clampByte(l + cbToB[b])
-			dst = dst[3:]
+		for i := range stretch {
+			rows[i] = stretch[i].row(y)[:f.width]
 		}
+		dst := out[y*f.width*3:][:f.width*3]
+		switch c {
+		case jpegGrey:
+			copyGray(dst, rows[0], 1)
+		case jpegYCC:
+			fromYCC(dst, 3, rows[0], rows[1], rows[2])
+		case jpegRGB:
+			interleave(dst, 0, rows[:3])
+		case jpegCMYK:
+			interleave(inks, 0xff, rows[:4])
+			copyCMYK(dst, inks)
+		case jpegYCCK: // of colours, which are inks inverted
+			interleave(inks, 0xff, rows[:4])
+			fromYCC(inks, 4, rows[0], rows[1], rows[2])
+			copyCMYK(dst, inks)
+		}
+	}
+}
+
+// interleave sets dst to the samples of rows, with the bits of mask inverted, pixel after pixel.
+func interleave(dst []byte, mask byte, rows [][]byte) {
+	for i, row := range rows {
+		for x, v := range row {
+			dst[x*len(rows)+i] = v ^ mask
+		}
+	}
+}
+
+// fromYCC sets the first three of every size bytes of dst.
+func fromYCC(dst []byte, size int, luma, cb, cr []byte) {
+	for x, yy := range luma {
+		if len(dst) < size {
+			break
+		}
+		l, b, r := int32(yy), cb[x], cr[x]
+		dst[0] = clampByte(l + crToR[r])
+		dst[1] = clampByte(l + (cbToG[b]+crToG[r])>>16)
+		dst[2] = clampByte(l + cbToB[b])
+		dst = dst[size:]
 	}
 }
 
@@ -113,31 +126,44 @@ func clampByte(v int32) byte {
 	return byte(v)
 }
 
-// upsampler stretches chroma rows to the picture's width. Halved directions
-// are interpolated, weights 3/4 and 1/4; quartered ones are repeated. A plane
-// of one or two columns is repeated horizontally, as in the reference.
+// upsampler stretches a component's rows to the picture's width. Halved directions are
+// interpolated, weights 3/4 and 1/4; others are repeated, and so are planes of one or two columns
+// that are halved horizontally, as in the reference.
 type upsampler struct {
+	plane
 	hRatio, vRatio int
+	dst            []byte
 	sum            []int32 // scratch, one row of vertical sums
 }
 
-// row returns luma row y's chroma, in dst or in the plane itself.
-func (u *upsampler) row(dst []byte, p plane, y int) []byte {
+// upsampler returns the upsampler of a component.
+func (f *jpegFile) upsampler(p *jpegPart) upsampler {
+	w, h := up(f.width*p.h, f.hMost), up(f.height*p.v, f.vMost)
+	u := upsampler{
+		plane:  plane{p.pix, p.stride * 8, w, h},
+		hRatio: f.hMost / p.h, vRatio: f.vMost / p.v,
+	}
+	u.dst, u.sum = make([]byte, w*u.hRatio), make([]int32, w)
+	return u
+}
+
+// row returns the component's samples for row y of the picture.
+func (u *upsampler) row(y int) []byte {
 	at := y / u.vRatio
-	near := p.row(at)
+	near, dst := u.plane.row(at), u.dst
 	far := at + 1 // the neighbouring row on the side where y lies
 	if y%u.vRatio == 0 {
 		far = at - 1
 	}
 	switch {
-	case u.hRatio == 1 && u.vRatio == 1:
-		return near
-	case u.hRatio == 1: // 4:4:0
-		other, round := p.row(far), 1+int32(y&1)
+	case u.hRatio == 1 && u.vRatio == 2: // 4:4:0
+		other, round := u.plane.row(far), 1+int32(y&1)
 		for i, v := range near {
 			dst[i] = byte((3*int32(v) + int32(other[i]) + round) >> 2)
 		}
-	case u.hRatio == 2 && p.w <= 2, u.hRatio > 2:
+	case u.hRatio == 1:
+		return near
+	case u.hRatio > 2, u.vRatio > 2, u.w <= 2:
 		for i := range dst {
 			dst[i] = near[i/u.hRatio]
 		}
@@ -149,7 +175,7 @@ func (u *upsampler) row(dst []byte, p plane, y int) []byte {
 			dst[2*i+1] = byte((3*int32(v) + int32(right) + 2) >> 2)
 		}
 	default: // 4:2:0
-		other, s := p.row(far), u.sum
+		other, s := u.plane.row(far), u.sum
 		for i, v := range near {
 			s[i] = 3*int32(v) + int32(other[i])
 		}
