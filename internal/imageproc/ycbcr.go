@@ -67,15 +67,18 @@ func (f *jpegFile) rgbRows(out []byte, c jpegColour, from, to int) {
 		case jpegGrey:
 			copyGray(dst, rows[0], 1)
 		case jpegYCC:
-			fromYCC(dst, 3, rows[0], rows[1], rows[2])
+			fromYCC(dst, rows[0], rows[1], rows[2])
 		case jpegRGB:
 			interleave(dst, 0, rows[:3])
 		case jpegCMYK:
 			interleave(inks, 0xff, rows[:4])
 			copyCMYK(dst, inks)
 		case jpegYCCK: // of colours, which are inks inverted
-			interleave(inks, 0xff, rows[:4])
-			fromYCC(inks, 4, rows[0], rows[1], rows[2])
+			fromYCC(dst, rows[0], rows[1], rows[2])
+			for x, k := range rows[3] {
+				copy(inks[4*x:4*x+3], dst[3*x:])
+				inks[4*x+3] = ^k
+			}
 			copyCMYK(dst, inks)
 		}
 	}
@@ -90,17 +93,18 @@ func interleave(dst []byte, mask byte, rows [][]byte) {
 	}
 }
 
-// fromYCC sets the first three of every size bytes of dst.
-func fromYCC(dst []byte, size int, luma, cb, cr []byte) {
+// fromYCC sets dst to the pixels of a row.
+func fromYCC(dst, luma, cb, cr []byte) {
+	cb, cr = cb[:len(luma)], cr[:len(luma)]
 	for x, yy := range luma {
-		if len(dst) < size {
+		d := dst[3*x:]
+		if len(d) < 3 {
 			break
 		}
 		l, b, r := int32(yy), cb[x], cr[x]
-		dst[0] = clampByte(l + crToR[r])
-		dst[1] = clampByte(l + (cbToG[b]+crToG[r])>>16)
-		dst[2] = clampByte(l + cbToB[b])
-		dst = dst[size:]
+		d[0] = clampByte(l + crToR[r])
+		d[1] = clampByte(l + (cbToG[b]+crToG[r])>>16)
+		d[2] = clampByte(l + cbToB[b])
 	}
 }
 
