@@ -54,7 +54,11 @@ func (j *benchJSON) stagesOf(c *benchCell) []benchStage {
 		func(m *lab.Measurement) (time.Duration, int64) {
 			return m.PrefillWork.Products.Time, m.PrefillWork.Products.Operations
 		})
-	add("prefill, attention", j.Peaks.FMA, func(m *lab.Measurement) (time.Duration, int64) {
+	peak := j.Peaks.FMA
+	if c.quant == "q4" || c.quant == "q8" || c.quant == "bf16" { // attention rounds too
+		peak = j.Peaks.ofAttention("bf16")
+	}
+	add("prefill, attention", peak, func(m *lab.Measurement) (time.Duration, int64) {
 		return m.PrefillWork.Attention.Time, m.PrefillWork.Attention.Operations
 	})
 	add("prefill, other", 0, func(m *lab.Measurement) (time.Duration, int64) {

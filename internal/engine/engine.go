@@ -265,7 +265,7 @@ func (e *Engine) load(o *Options, h Hooks) (err error) {
 	e.reading = e.ck.Reading()
 	e.reading.Start(o.Threads)
 	e.shape = e.m.Decoder().Shape()
-	e.half = o.CacheType == "f16" || o.CacheType == "" && e.rounds()
+	e.half = o.CacheType == "f16" || o.CacheType == "" && e.ck.Rounds()
 	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
 	if err := e.documents(); err != nil {
 		return err
@@ -285,13 +285,6 @@ func (e *Engine) load(o *Options, h Hooks) (err error) {
 		return out
 	})
 	return e.limits(o)
-}
-
-// rounds reports whether all products of the decoder's blocks round activations.
-func (e *Engine) rounds() bool {
-	return !slices.ContainsFunc(e.ck.Products(), func(p model.Product) bool {
-		return p.Decoder && !p.Head && !nn.FormatOf(p.Type).Rounds()
-	})
 }
 
 // processors sets the picture processors that the options ask for.

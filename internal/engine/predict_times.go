@@ -54,7 +54,11 @@ func (e *Engine) PredictTimes(
 	t.Encode += attention / s.Attention[model.TowerRounding(encoder)]
 	n, elements := float64(q.prompt), layers*float64(4*hidden+shape.MLP)/s.Elements
 	pairs := layers * n * n / 2 // causal
-	t.Prefill += pairs*4*float64(shape.Heads*shape.HeadDim)/s.Attention[kernel.Exact] + n*elements
+	rounding := kernel.Exact
+	if source.Rounds() {
+		rounding = kernel.RoundPairs
+	}
+	t.Prefill += pairs*4*float64(shape.Heads*shape.HeadDim)/s.Attention[rounding] + n*elements
 	cache := float64(e.shape.CacheBytes(q.prompt+question.Generated/2, e.half))
 	t.Token += cache/s.Read + elements
 	t.First = t.Encode + t.Prefill

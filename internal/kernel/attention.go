@@ -36,7 +36,8 @@ type Attention struct {
 	// Segments are bounds 0 = s[0] <= s[1] <= … = Tq = Tk: a query sees only the keys of its own
 	// segment. nil is one segment.
 	Segments []int32
-	// Rounding lets the products round. Not allowed together with Pages or Causal.
+	// Rounding lets the products round, of more than three queries. RoundWords and RoundBytes are
+	// not allowed together with Pages or Causal.
 	Rounding Rounding
 	// Bias is added to the scaled scores before the softmax; nil adds nothing.
 	Bias *Bias
@@ -146,8 +147,8 @@ func (a *Attention) check() Attention {
 		panic(fmt.Sprintf("kernel.Attend: window of %d keys, causal %v", s.Window, s.Causal))
 	}
 	s.checkEnds()
-	if s.Rounding != Exact && (s.Pages != nil || s.Causal) {
-		panic("kernel.Attend: rounded together with pages or causal")
+	if s.Rounding != Exact && s.Rounding != RoundPairs && (s.Pages != nil || s.Causal) {
+		panic("kernel.Attend: integers together with pages or causal")
 	}
 	if s.Pages != nil {
 		s.checkPages()

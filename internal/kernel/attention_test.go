@@ -496,6 +496,10 @@ func TestAttendSample(t *testing.T) {
 				}
 			}
 			check("scores far above the first", a)
+			if rounding == RoundPairs {
+				a.Causal = true
+				check("scores far above the first, causal", a)
+			}
 			a = attnCase{heads: 2, kvHeads: 2, dim: 72, tq: 5, tk: 7}.make(r)
 			for i := range a.Q {
 				a.Q[i] = 1
@@ -814,14 +818,23 @@ func BenchmarkAttend(b *testing.B) {
 		{"llama124/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true}},
 		{"llama124/bias/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true, bias: "both"}},
 		{"later/pages", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 24, tk: 660, causal: true}},
+		{"llama/pages/rounded", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true}},
+		{"llama/bias/pages/rounded", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 636, tk: 636, causal: true, bias: "both"}},
+		{"llama124/pages/rounded", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true}},
+		{"llama124/bias/pages/rounded", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 124, tk: 124, causal: true, bias: "both"}},
+		{"later/pages/rounded", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 24, tk: 660, causal: true}},
+		{"long/pages", attnCase{heads: 14, kvHeads: 2, dim: 64, tq: 4096, tk: 4096, causal: true}},
+		{"long/pages/rounded", attnCase{heads: 14, kvHeads: 2, dim: 64, tq: 4096, tk: 4096, causal: true}},
 		{"decode", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true}},
 		{"decode/bias", attnCase{heads: 32, kvHeads: 32, dim: 128, tq: 1, tk: 700, causal: true, bias: "both"}},
 	} {
 		a := bc.make(rand.New(rand.NewSource(1)))
-		if a.Tq == 1 || strings.HasSuffix(bc.name, "/pages") {
-			paged(a, false, a.Tk, a.Tk)
+		if a.Tq == 1 || strings.Contains(bc.name, "/pages") {
+			paged(a, true, a.Tk, a.Tk)
 		}
 		switch {
+		case strings.HasSuffix(bc.name, "/pages/rounded"):
+			a.Rounding = RoundPairs
 		case strings.HasSuffix(bc.name, "/rounded"):
 			a.Rounding = RoundBytes
 		case strings.HasSuffix(bc.name, "/words"):
@@ -977,6 +990,7 @@ func TestAttendPages(t *testing.T) {
 				t.Run(fmt.Sprintf("%v/half=%v/window=%d/rows=%d", c, half, window, rows),
 					func(t *testing.T) {
 						checkPaged(t, a, out, probs)
+						checkPairs(t, a, &all)
 						for values, want := range map[bool][]float32{false: k, true: v} {
 							got := make([]float32, len(want))
 							ReadPages(got, a.Pages, 0, a.Tk, a.KVHeads, a.HeadDim, values)
@@ -988,6 +1002,29 @@ func TestAttendPages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkPairs checks a, whose keys and values are in pages and also in all, with rounded products,
+// if there are as many queries as a prompt has.
+func checkPairs(t *testing.T, a, all *Attention) {
+	if on := computing(); !on.bf16 || a.HeadDim%2 != 0 || a.Tq <= 3 {
+		return
+	}
+	t.Helper()
+	rounded, plain := *a, slices.Clone(a.Out)
+	rounded.K, rounded.V, rounded.Rounding = nil, nil, RoundPairs
+	Attend(nil, &rounded)
+	if slices.Equal(plain, rounded.Out) && a.Tk > 1 {
+		t.Error("not rounded")
+	}
+	b, tol := pairsReference(all)
+	b.Pages, b.Out = nil, rounded.Out
+	if b.MaxTap == nil { // checkAttention expects one tap of columns
+		b.RowTap = nil
+	}
+	out, probs := attendRef(&b)
+	checkAttention(t, &b, out, probs, tol, attnTol)
+	copy(a.Out, plain)
 }
 
 // ends returns where the queries of a causal call end to see if some rows see each other, too.

@@ -105,7 +105,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j := attnJobs.Get().(*attnJob)
 	j.a, j.ops = *a, ops
 	j.pairs = a.Rounding != Exact && a.Rounding != RoundWords && ops.pairs != nil &&
-		a.HeadDim%2 == 0
+		a.HeadDim%2 == 0 && (a.Pages == nil || a.Tq > attnFewRows)
 	j.height, j.unit = attnTileRows, 1
 	if j.pairs {
 		j.height, j.unit = ops.pairHeight, ops.pairUnit
@@ -114,7 +114,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && bare
 	j.int16s = a.Rounding == RoundWords && ops.words != nil && a.HeadDim <= wordsBlock &&
 		a.MaxTap == nil && a.Tq >= wordsQueries*max(1, len(a.Segments)-1)
-	j.sample = bare && (j.pairs || j.quads)
+	j.sample = bare && a.Window == 0 && (j.pairs || j.quads)
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
@@ -314,6 +314,9 @@ func (t *attnTask) run() {
 	switch {
 	case a.Pages == nil && !t.int16s:
 		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
+	case t.pairs:
+		n := (chunk + PageKeys - 1) &^ (PageKeys - 1)
+		t.k, t.v = grow(t.k, n*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
 	case a.half():
 		n := (chunk + PageKeys - 1) &^ (PageKeys - 1)
 		t.k, t.v = grow(t.k, n*a.HeadDim), grow(t.v, n*t.depth)
@@ -517,6 +520,8 @@ func (t *attnTask) load(kv, c0, c1 int) {
 	switch a := &t.a; {
 	case a.Pages == nil:
 		t.pack(c1 - c0)
+	case t.pairs:
+		t.packPages(c1 - c0)
 	case a.half():
 		for i := c0; i < c1; i += PageKeys {
 			g := a.Pages[i/PageKeys]
@@ -535,6 +540,9 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 		return &t.k[col*t.depth], width
 	}
 	page, place := (t.c0+col)/PageKeys, col%PageKeys
+	if t.pairs {
+		return &t.k[(col-place)*t.depth+place], PageKeys
+	}
 	if t.a.half() {
 		return &t.k[(col-place)*t.a.HeadDim+place], PageKeys
 	}
@@ -543,8 +551,8 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 
 // weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of tiles,
 // which have depth of them per row, stride apart. It adds the result to the output rows c, or, with
-// the first keys, stores it there. packed is the number of packed keys. With pages, there is one
-// tile.
+// the first keys, stores it there. packed is the number of packed keys. With pages in
+// place, there is one tile.
 func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tiles int) {
 	a, ops, add := &t.a, t.ops, 1
 	if t.c0 == t.k0 {
@@ -553,7 +561,7 @@ func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tile
 	if t.pairs {
 		packed, depth = t.pairsOf(packed), (depth+1)/2
 	}
-	if a.Pages == nil {
+	if a.Pages == nil || t.pairs {
 		by := t.tiles()
 		t.panels(a.HeadDim, func(col, kind int) {
 			w, f, n := ops.widths[kind], by[kind], tiles
@@ -583,10 +591,10 @@ func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tile
 // pairsOf returns the number of pairs of n values along k, zeros included.
 func (j *attnJob) pairsOf(n int) int { return ((n+1)/2 + j.unit - 1) / j.unit * j.unit }
 
-// endPairs clears what follows the n probabilities of a row, in whole vectors, up to the end of
-// their last unit.
-func (t *attnTask) endPairs(row []float32, n int) {
-	pairs := t.pairsOf(n)
+// endPairs clears what follows the n probabilities of a row, in whole vectors, up to the end of the
+// last unit of depth of them.
+func (t *attnTask) endPairs(row []float32, n, depth int) {
+	pairs := t.pairsOf(depth)
 	clear(row[min(pairs, t.vectors(n)/2):pairs])
 }
 
@@ -712,21 +720,58 @@ func (t *attnTask) transposeWords(n, stride, d int) {
 
 // packValuePairs is packValues with pairs of bfloat16 of keys, [keys/2][w].
 func (t *attnTask) packValuePairs(n int) {
-	a, ops := &t.a, t.ops
-	values, pairs := a.V[t.c0*a.VStride+t.kv*a.HeadDim:], t.pairsOf(n)
+	t.endValues(n)
+	t.pairValues(0, t.a.V[t.c0*t.a.VStride+t.kv*t.a.HeadDim:], t.a.VStride, n, n)
+}
+
+// endValues clears what follows the pairs of n values, up to the end of their last unit.
+func (t *attnTask) endValues(n int) {
+	pairs := t.pairsOf(n)
+	t.panels(t.a.HeadDim, func(col, kind int) {
+		w := t.ops.widths[kind]
+		clear(t.v[col*pairs:][(n+1)/2*w : pairs*w])
+	})
 	clear(t.last)
-	t.panels(a.HeadDim, func(col, kind int) {
+}
+
+// pairValues packs rows of values, stride apart, of the keys from the even key at on, of n in all.
+func (t *attnTask) pairValues(at int, values []float32, stride, rows, n int) {
+	ops, pairs := t.ops, t.pairsOf(n)
+	t.panels(t.a.HeadDim, func(col, kind int) {
 		w := ops.widths[kind]
-		panel, columns := t.v[col*pairs:][:pairs*w], min(w, a.HeadDim-col)
-		clear(panel[(n+1)/2*w:])
-		if n > 1 {
-			ops.pairRows(&panel[0], w, &values[col], &values[col+a.VStride], 2*a.VStride, n/2,
+		panel, columns := t.v[col*pairs+at/2*w:], min(w, t.a.HeadDim-col)
+		if rows > 1 {
+			ops.pairRows(&panel[0], w, &values[col], &values[col+stride], 2*stride, rows/2,
 				columns)
 		}
-		if n%2 != 0 {
-			ops.pairRows(&panel[n/2*w], w, &values[(n-1)*a.VStride+col], &t.last[0], 0, 1, columns)
+		if rows%2 != 0 {
+			ops.pairRows(&panel[rows/2*w], w, &values[(rows-1)*stride+col], &t.last[0], 0, 1,
+				columns)
 		}
 	})
+}
+
+// packPages prepares n keys of pages from t.c0 on and their values, as pairs of bfloat16.
+func (t *attnTask) packPages(n int) {
+	a, d := &t.a, t.a.HeadDim/2
+	t.endValues(n)
+	for i := 0; i < n; i += PageKeys {
+		g := a.Pages[(t.c0+i)/PageKeys]
+		from, to := pageKeys(a.HeadDim, t.kv), pageValues(a.KVHeads, a.HeadDim, t.kv)
+		var keys, values []float32
+		if a.half() {
+			t.words = grow(t.words, PageKeys*(a.HeadDim+t.depth))
+			keys, values = t.words[:PageKeys*a.HeadDim], t.words[PageKeys*a.HeadDim:]
+			WidenHalf(keys, g.Halves[from:])
+			WidenHalf(values, g.Halves[to:])
+		} else {
+			keys, values = g.Floats[from:], g.Floats[to:]
+		}
+		panel := t.k[i*t.depth:]
+		t.ops.pairRows(&panel[0], PageKeys, &keys[0], &keys[PageKeys], 2*PageKeys, d, PageKeys)
+		clear(panel[d*PageKeys : t.pairsOf(a.HeadDim)*PageKeys])
+		t.pairValues(i, values, t.depth, min(PageKeys, n-i), n)
+	}
 }
 
 // tiles returns the products of panels, by the index of the panel's width.
@@ -779,14 +824,11 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		return
 	}
 	tiles := (end - q + t.height - 1) / t.height
-	first := 0 // the first tile that sees any key
-	for t.sees(min(end, q+(first+1)*t.height)-1, c0, c1) <= 0 {
-		first++
-	}
+	first := t.firstTile(q, end, c0, c1, 0)
 	if t.int16s {
 		t.scoreWords(q-t.q0, c1-c0, tiles)
 	} else {
-		t.scoreFloats(h, q, end, c0, c1, first, last, tiles)
+		t.scoreFloats(h, q, end, c0, c1, last, tiles)
 	}
 	state := (h-t.h0)*t.rows + q - t.q0
 	if a.ColTap != nil {
@@ -801,7 +843,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 			t.softmaxRow(h, q+r, state+r, row, depth, c0, c1)
 			if t.pairs {
 				ops.round(&row[0], &row[0], t.vectors(depth))
-				t.endPairs(row, depth)
+				t.endPairs(row, depth, depth)
 			}
 		}
 		if o := &t.o[(state+r0)*t.depth]; t.int16s {
@@ -815,9 +857,18 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 	}
 }
 
+// firstTile returns the first tile of the queries q … end-1 that sees the key c0+col, which the
+// last query sees.
+func (t *attnTask) firstTile(q, end, c0, c1, col int) (tile int) {
+	for t.sees(min(end, q+(tile+1)*t.height)-1, c0, c1) <= col {
+		tile++
+	}
+	return tile
+}
+
 // scoreFloats computes the scores of the keys c0 … c1-1, of which the last query sees last, for the
-// queries q … end-1 of head h, from their tile first on.
-func (t *attnTask) scoreFloats(h, q, end, c0, c1, first, last, tiles int) {
+// queries q … end-1 of head h.
+func (t *attnTask) scoreFloats(h, q, end, c0, c1, last, tiles int) {
 	a, ops := &t.a, t.ops
 	depth, by := t.prepareQueries(h, q, end)
 	t.panels(c1-c0, func(col, kind int) {
@@ -828,10 +879,7 @@ func (t *attnTask) scoreFloats(h, q, end, c0, c1, first, last, tiles int) {
 		if c0+col+w <= a.oldest(q) {
 			return
 		}
-		from := first
-		for t.sees(min(end, q+(from+1)*t.height)-1, c0, c1) <= col {
-			from++
-		}
+		from := t.firstTile(q, end, c0, c1, col)
 		r := from * t.height
 		keys, keyStride := t.keysAt(col, w)
 		by[kind](&t.q[r*t.depth], t.depth, keys, keyStride, &t.s[r*t.width+col], t.width, depth,
@@ -854,13 +902,14 @@ func (t *attnTask) addBias(s []float32, query, c0, n int) float32 {
 	return ops.addMax(&s[0], &bias[0], full)
 }
 
-// softmaxRow turns the scores of one query into unnormalised probabilities, zero up to depth, and
-// rescales the row's sum and output to the new maximum. state is the row's index in m, l and o.
+// softmaxRow turns the scores of one query into unnormalised probabilities, zero up to the end of
+// the vector of depth, and rescales the row's sum and output to the new maximum. state is the row's
+// index in m, l and o.
 func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 int) {
 	a, ops := &t.a, t.ops
-	n := t.sees(query, c0, c1)
+	n, end := t.sees(query, c0, c1), t.vectors(depth)
 	if n <= 0 {
-		clear(s[:depth])
+		clear(s[:end])
 		return
 	}
 	full := t.vectors(n)
@@ -883,9 +932,7 @@ func (t *attnTask) softmaxRow(h, query, state int, s []float32, depth, c0, c1 in
 		t.rescale(state, expGo(t.m[state]-top))
 		t.m[state], t.l[state] = top, t.l[state]+sum
 	}
-	if depth > full {
-		clear(s[full:depth])
-	}
+	clear(s[full:end])
 	if a.ColTap != nil {
 		ops.axpy(&t.colBlock[0], &s[0], full, 1/t.l[state])
 	}
@@ -909,27 +956,32 @@ const (
 	attnExcess = 1e18 // sum of probabilities that a float32 and its products with values hold
 )
 
-// sampleBlock is scoreBlock for rounded products without bias and taps. Probabilities are relative
-// to the largest of the first scores instead of all, which costs no precision: only where others
-// are so much larger that a row's sum exceeds attnExcess is the row computed again, relative to the
-// largest. So no pass looks for it, and tiles of quads turn the scores of keys lo … hi-1 into
-// probabilities before they write them. Logarithms are to base 2.
+// sampleBlock is scoreBlock for rounded products without bias, window and taps. Probabilities are
+// relative to the largest of the first scores instead of all, which costs no precision: only where
+// others are so much larger that a row's sum exceeds attnExcess is the row computed again, relative
+// to the largest. So no pass looks for it, and tiles of quads turn the scores of keys lo … hi-1
+// into probabilities before they write them. Logarithms are to base 2.
 func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
-	ops, n, at, first, width := t.ops, c1-c0, q-t.q0, c0 == t.k0, t.probWidth()
+	ops, n, at, first, width := t.ops, t.sees(end-1, c0, c1), q-t.q0, c0 == t.k0, t.probWidth()
+	if n <= 0 {
+		return
+	}
 	tiles, lo, hi := (end-q+t.height-1)/t.height, 0, 0
 	if !t.quads {
-		t.prepareQueries(h, q, end)
-	} else if ops.probs != nil && n >= attnFused {
-		hi = n &^ (ops.widths[0] - 1)
-		if first {
-			lo = ops.widths[0]
+		t.scoreFloats(h, q, end, c0, c1, n, tiles)
+	} else {
+		if ops.probs != nil && n >= attnFused {
+			hi = n &^ (ops.widths[0] - 1)
+			if first {
+				lo = ops.widths[0]
+			}
 		}
+		t.scoreQuads(at, 0, lo, 0, tiles)
+		t.scoreQuads(at, hi, n, 0, tiles)
 	}
-	t.scores(at, 0, lo, 0, tiles)
-	t.scores(at, hi, n, 0, tiles)
 	if first {
 		for r := range end - q {
-			t.m[at+r], t.l[at+r] = t.topOf(at, r, min(n, attnSample)), 0
+			t.m[at+r], t.l[at+r] = t.topOf(at, r, min(t.sees(q+r, c0, c1), attnSample)), 0
 		}
 	}
 	clear(t.sums)
@@ -943,37 +995,50 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 			step = min(2, tiles-tile)
 		}
 		r0 := tile * t.height
+		r1 := min(r0+step*t.height, end-q)
+		depth := t.sees(q+r1-1, c0, c1)
+		if depth <= 0 {
+			continue
+		}
 		probs := t.probs // of the tiles, which stay in the first-level cache
 		if hi > 0 {
 			probs = probs[r0*width:]
 		}
-		for r := r0; r < min(r0+step*t.height, end-q); r++ {
-			p := probs[(r-r0)*width:]
-			sum := t.expOf(p, at, r, 0, lo) + t.expOf(p[hi/2:], at, r, hi, n)
-			if lo < hi {
-				var sums [4]float32
-				for i, v := range t.sums[r*ops.lanes:][:ops.lanes] {
-					sums[i%4] += v
-				}
-				sum += sums[0] + sums[1] + sums[2] + sums[3]
+		for r := r0; r < r1; r++ {
+			p, seen := probs[(r-r0)*width:], t.sees(q+r, c0, c1)
+			if seen > 0 {
+				t.l[at+r] += t.sampled(p, at, r, lo, hi, seen, first)
 			}
-			if sum > attnExcess {
-				own := r / t.height
-				t.scores(at, lo, hi, own, own+1)
-				top := t.topOf(at, r, n)
-				if !first {
-					t.rescale(at+r, expGo((t.m[at+r]-top)*math.Ln2))
-				}
-				t.m[at+r] = top
-				sum = t.expOf(p, at, r, 0, n)
-			}
-			t.l[at+r] += sum
 			if t.pairs {
-				t.endPairs(p, n)
+				t.endPairs(p, max(seen, 0), depth)
 			}
 		}
-		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], n, n, step)
+		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], depth, c1-c0, step)
 	}
+}
+
+// sampled sets p to the probabilities of the first n scores of the query r rows after row at of the
+// task, of which lo … hi-1 are there already, and returns their sum.
+func (t *attnTask) sampled(p []float32, at, r, lo, hi, n int, first bool) float32 {
+	sum := t.expOf(p, at, r, 0, lo) + t.expOf(p[hi/2:], at, r, hi, n)
+	if lo < hi {
+		var sums [4]float32
+		for i, v := range t.sums[r*t.ops.lanes:][:t.ops.lanes] {
+			sums[i%4] += v
+		}
+		sum += sums[0] + sums[1] + sums[2] + sums[3]
+	}
+	if !(sum > attnExcess) {
+		return sum
+	}
+	own := r / t.height
+	t.scoreQuads(at, lo, hi, own, own+1)
+	top := t.topOf(at, r, n)
+	if !first {
+		t.rescale(at+r, expGo((t.m[at+r]-top)*math.Ln2))
+	}
+	t.m[at+r] = top
+	return t.expOf(p, at, r, 0, n)
 }
 
 // probWidth is the distance between rows of probabilities, in float32.
@@ -984,18 +1049,13 @@ func (t *attnTask) probWidth() int {
 	return t.width
 }
 
-// scores computes the scores of the block's keys from lo, the first of a panel, to hi-1, for tiles
-// first … last-1 of the queries from row at of the task on; with quads, their sums.
-func (t *attnTask) scores(at, lo, hi, first, last int) {
-	by, r, stride, depth := t.ops.pairs, first*t.height, t.depth, t.a.HeadDim/2
-	queries := t.q
-	if t.quads {
-		by, stride, depth = t.ops.quads, quadStride(t.a.HeadDim), t.a.HeadDim/4
-		queries = t.q[at*stride:]
-	}
+// scoreQuads computes the sums of quads of the block's keys from lo, the first of a panel, to hi-1,
+// for tiles first … last-1 of the queries from row at of the task on.
+func (t *attnTask) scoreQuads(at, lo, hi, first, last int) {
+	r, stride := first*t.height, quadStride(t.a.HeadDim)
 	t.panels(hi-lo, func(col, kind int) {
-		by[kind](&queries[r*stride], stride, &t.k[(lo+col)*t.depth], t.ops.widths[kind],
-			&t.s[r*t.width+lo+col], t.width, depth, last-first, 0)
+		t.ops.quads[kind](&t.q[(at+r)*stride], stride, &t.k[(lo+col)*t.depth], t.ops.widths[kind],
+			&t.s[r*t.width+lo+col], t.width, t.a.HeadDim/4, last-first, 0)
 	})
 }
 

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,6 +75,13 @@ type Product struct {
 
 // Products returns the bound weights of products.
 func (s *Source) Products() []Product { return s.products }
+
+// Rounds reports whether all products of the decoder's blocks round activations.
+func (s *Source) Rounds() bool {
+	return !slices.ContainsFunc(s.products, func(p Product) bool {
+		return p.Decoder && !p.Head && !nn.FormatOf(p.Type).Rounds()
+	})
+}
 
 // read records that n bytes of the checkpoint were converted and will not be read again.
 func (s *Source) read(n int) {

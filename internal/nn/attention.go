@@ -128,7 +128,7 @@ func biasRow(b *kernel.Bias, dst []float32, query int) {
 // KVHeads key-value heads.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
-	Rounding                Rounding // of products without a cache
+	Rounding                Rounding // of products; with a cache, only of prompts
 	// causal rows see only the last Window keys, including their own; 0: all
 	Window int
 	Scale  float64 // of the scores; 0: 1/sqrt(HeadDim)
@@ -179,7 +179,7 @@ func (a *Attention) causal(
 	out, q []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration, decoding bool,
 ) kernel.Attention {
 	k := a.kernel(out, q, len(pos))
-	k.Tk, k.Causal, k.Pages = len(l.Pos), true, l.pages
+	k.Tk, k.Causal, k.Pages, k.Rounding = len(l.Pos), true, l.pages, a.Rounding
 	if a.Window < k.Tk {
 		k.Window = a.Window
 	}

@@ -24,3 +24,6 @@ func (l *Linear) Apply(p *kernel.Pool, y, x []float32, rows int) {
 	}
 	kernel.MatMul(p, y[:rows*l.Out], x[:rows*l.In], rows, l.W, l.B)
 }
+
+// Rounds reports whether Apply rounds x.
+func (l *Linear) Rounds() bool { return l.W != nil && l.W.Format.Rounds() }

@@ -152,7 +152,7 @@ func New(b *model.Binder, c Config) *Decoder {
 		l := bindLayer(b.In(fmt.Sprintf("model.layers.%d.", i)), &c)
 		l.attn = b.Attention(nn.Attention{
 			Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Window: c.Window,
-			Scale: c.Scale,
+			Scale: c.Scale, Rounding: l.rounding(),
 		})
 		if c.Sliding == nil || c.Sliding[i] {
 			d.ropes = append(d.ropes, local)
@@ -172,6 +172,15 @@ func New(b *model.Binder, c Config) *Decoder {
 	}
 	d.head = b.Head(head, "vocab, hidden", c.Vocab, c.Hidden)
 	return d
+}
+
+// rounding is how far attention may round what it multiplies: to bfloat16, if all products that
+// lead to it round activations.
+func (l *layer) rounding() nn.Rounding {
+	if l.q.Rounds() && l.k.Rounds() && l.v.Rounds() {
+		return nn.RoundPairs
+	}
+	return nn.Exact
 }
 
 // normOf returns how b binds a norm.
