@@ -65,11 +65,7 @@ func (c *settings) gptq(p *parts) (*module, error) {
 			dst[i] = uint8(q.at((from+i)/per, o) >> (c.Bits * ((from + i) % per)) & mask)
 		}
 	}
-	less := uint32(1) // version 1 subtracts this before it stores a zero
-	if c.Layout == "gptq_v2" {
-		less = 0
-	}
-	m.zero = func(o, g int) int { return int((z.at(g, o/per)>>(c.Bits*(o%per)) + less) & mask) }
+	m.zero = func(o, g int) int { return int((z.at(g, o/per)>>(c.Bits*(o%per)) + c.less) & mask) }
 	if p.has("g_idx") {
 		index, err := p.ints("g_idx", 1)
 		if err != nil {

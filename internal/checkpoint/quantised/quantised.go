@@ -20,6 +20,7 @@
 package quantised
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -38,13 +39,21 @@ type settings struct {
 	Method  string                                  `json:"quant_method"`
 	Bits    int                                     `json:"bits"`
 	Size    int                                     `json:"group_size"`
-	Version string                                  `json:"version"`           // of AWQ's layout
-	Layout  string                                  `json:"checkpoint_format"` // of GPTQ
-	Format  string                                  `json:"format"`            // of compressed-tensors
+	Format  string                                  `json:"format"`
+	Version string                                  `json:"version"`           // AWQ's older format
+	Layout  string                                  `json:"checkpoint_format"` // GPTQ's older format
+	Backend string                                  `json:"backend"`           // of AWQ
 	OldBits int                                     `json:"w_bit"`
 	OldSize int                                     `json:"q_group_size"`
 	Block   []int                                   `json:"weight_block_size"` // of fp8
 	Groups  map[string]struct{ Weights *ctWeights } `json:"config_groups"`
+	Turned  struct {
+		Groups map[string]struct {
+			Apply []struct{ Location string }
+		} `json:"config_groups"`
+	} `json:"transform_config"` // of compressed-tensors
+
+	less uint32 // is subtracted from GPTQ's zeros before they are stored
 }
 
 // ctWeights are the weight settings of compressed-tensors.
@@ -116,8 +125,12 @@ func whole(read func(*parts) (*module, error)) func(*parts) (*checkpoint.Weight,
 func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, error) {
 	switch c.Method {
 	case "awq":
-		if v := strings.ToLower(c.Version); v != "gemm" && v != "" {
-			return nil, "", fmt.Errorf("awq: version: got %.40q, want GEMM", c.Version)
+		format := strings.ToLower(cmp.Or(c.Version, c.Format, "gemm"))
+		if c.Backend == "llm-awq" { // which is a format of its own
+			format = c.Backend
+		}
+		if format != "gemm" {
+			return nil, "", fmt.Errorf("awq: version or format: got %.40q, want gemm", format)
 		}
 		if b := max(c.Bits, c.OldBits); b != 4 {
 			return nil, "", fmt.Errorf("awq: bits: got %d, want 4", b)
@@ -127,14 +140,21 @@ func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, e
 		if c.Bits != 4 && c.Bits != 8 {
 			return nil, "", fmt.Errorf("gptq: bits: got %d, want 4 or 8", c.Bits)
 		}
-		if c.Layout != "" && c.Layout != "gptq" && c.Layout != "gptq_v2" {
-			return nil, "", fmt.Errorf("gptq: checkpoint_format: got %.40q, want gptq or gptq_v2",
-				c.Layout)
+		switch format := strings.ToLower(cmp.Or(c.Layout, c.Format, "gptq")); format {
+		case "gptq":
+			c.less = 1
+		case "gptq_v2":
+		default:
+			return nil, "", fmt.Errorf("gptq: checkpoint_format or format: got %.40q, want gptq "+
+				"or gptq_v2", format)
 		}
 		return whole(c.gptq), ".qweight", nil
 	case "fp8":
 		return float8("weight_scale_inv", "activation_scale", c.Block), ".weight_scale_inv", nil
 	case "compressed-tensors":
+		if err := c.turned(); err != nil {
+			return nil, "", err
+		}
 		read, suffix := c.packed, ".weight_packed"
 		switch c.Format {
 		case "float-quantized":
@@ -160,6 +180,20 @@ func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, e
 	return nil, "", fmt.Errorf(
 		"quant_method: got %.40q, which is not supported, want awq, gptq, fp8 or "+
 			"compressed-tensors", c.Method)
+}
+
+// turned returns an error if activations, keys or queries are multiplied by matrices while a model
+// of compressed-tensors runs. Matrices that weights were multiplied by are in their values.
+func (c *settings) turned() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Turned.Groups)) {
+		for _, a := range c.Turned.Groups[name].Apply {
+			if a.Location != "weight_input" && a.Location != "weight_output" {
+				return fmt.Errorf("compressed-tensors: transform_config: %.40q: location: "+
+					"got %.40q, want weight_input or weight_output", name, a.Location)
+			}
+		}
+	}
+	return nil
 }
 
 // parts takes a module's tensors and records which it has.

@@ -54,6 +54,13 @@ func always(string) bool { return true }
 // range equals the same range of the whole, and that blocks hold the same values.
 func TestUnpack(t *testing.T) {
 	list, tensors := examples(t)
+	newer := strings.NewReplacer(`"checkpoint_format"`, `"format"`, `"version"`, `"format"`)
+	for _, c := range list { // as transformers 5.24 names the layout
+		if config := newer.Replace(string(c.Config)); config != string(c.Config) {
+			c.Config = json.RawMessage(config)
+			list = append(list, c)
+		}
+	}
 	kept := map[tensor.DType]int{}
 	for _, c := range list {
 		s := of(c.Module, tensors)
@@ -276,9 +283,14 @@ func TestUnpackErrors(t *testing.T) {
 		change   func(x *tensor.Tensor) *tensor.Tensor
 		want     string
 	}{
-		{awq, "awq", "bitsandbytes", "", nil, "bitsandbytes"}, {awq, "GEMM", "GEMV", "", nil, "GEMV"},
+		{awq, "awq", "bitsandbytes", "", nil, "bitsandbytes"}, {awq, "GEMM", "GEMV", "", nil, "gemv"},
+		{awq, `"version": "GEMM"`, `"format": "gemv_fast"`, "", nil, "gemv_fast"},
+		{awq, `"bits"`, `"backend": "llm-awq", "bits"`, "", nil, "llm-awq"},
 		{awq, `"bits": 4`, `"bits": 3`, "", nil, "bits"}, {gptq, `"bits": 4`, `"bits": 2`, "", nil, "bits"},
 		{gptq, `"quant_method"`, `"checkpoint_format": "marlin", "quant_method"`, "", nil, "marlin"},
+		{gptq, `"quant_method"`, `"format": "marlin", "quant_method"`, "", nil, "marlin"},
+		{ct, `"quant_method"`, `"transform_config": {"config_groups": {"R4": {"apply": [
+			{"location": "weight_output"}, {"location": "input"}]}}}, "quant_method"`, "", nil, `"R4": location: got "input"`},
 		{ct, "pack-quantized", "float-quantized", "", nil, "float-quantized"}, {ct, `"type": "int"`, `"type": "float"`, "", nil, "float"},
 		{ct, `"strategy": "group"`, `"strategy": "block"`, "", nil, "block"},
 		{awq, "", "", "qweight", func(*tensor.Tensor) *tensor.Tensor { return nil }, "no weight is quantised"},
