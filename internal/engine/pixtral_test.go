@@ -3,8 +3,10 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -321,6 +323,60 @@ func TestPixtralGGUF(t *testing.T) {
 		}
 		must(t, os.Remove(filepath.Join(dir, "mmproj-"+name+".gguf")))
 		check("text")
+	}
+}
+
+// Ensure that llama.cpp's keys of Ministral 3 give transformers' results, with and without the
+// arguments of YaRN that have defaults, and that others are refused.
+func TestMinistral3GGUF(t *testing.T) {
+	const name = "mistral3-tiny"
+	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
+	model := filepath.Join(dir, name+".gguf")
+	b, err := os.ReadFile(model)
+	must(t, err)
+	number := func(x float32) string {
+		return string(binary.LittleEndian.AppendUint32([]byte{6, 0, 0, 0}, math.Float32bits(x)))
+	}
+	const length, base = "\x04\x00\x00\x00\x00\x02\x00\x00", "llama.rope.freq_base"
+	const yarn = "\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00yarn"
+	keys := [][2]string{
+		{"rope.scaling.type", yarn}, {"rope.scaling.factor", number(16)},
+		{"rope.scaling.original_context_length", length},
+		{"rope.scaling.yarn_log_multiplier", number(1)},
+		{"attention.temperature_scale", number(0.1)},
+	}
+	write := func(keys ...[2]string) {
+		must(t, os.WriteFile(model, []byte(reheaded(t, string(b), func(file string) string {
+			more := ""
+			for _, key := range keys {
+				more += string([]byte{byte(len("llama." + key[0])), 0, 0, 0, 0, 0, 0, 0}) +
+					"llama." + key[0] + key[1]
+			}
+			file = strings.Replace(file, base+number(1e9), base+number(1e6), 1)
+			count := []byte{file[16] + byte(len(keys))}
+			return toMistral3(file[:16] + string(count) + file[17:24] + more + file[24:])
+		})), 0o644))
+	}
+	for _, more := range [][][2]string{nil, {
+		{"rope.scaling.yarn_beta_fast", number(32)}, {"rope.scaling.yarn_beta_slow", number(1)},
+	}} {
+		write(append(keys, more...)...)
+		checkVariant(t, dir, name, "ministral3")
+	}
+	for want, keys := range map[string][][2]string{
+		"rope.scaling.yarn_attn_factor": append(keys,
+			[2]string{"rope.scaling.yarn_attn_factor", number(1)}),
+		"rope.scaling.yarn_ext_factor": append(keys,
+			[2]string{"rope.scaling.yarn_ext_factor", number(1)}),
+		"got 1, want more than beta_slow": append(keys,
+			[2]string{"rope.scaling.yarn_beta_fast", number(1)}),
+		"attention.temperature_scale": keys[4:],
+	} {
+		write(keys...)
+		_, err := engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }
 

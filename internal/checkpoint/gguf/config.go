@@ -130,12 +130,12 @@ func (f *file) stretch(c object) error {
 	for _, key := range []string{"scale_linear", "scaling.factor"} {
 		if x := f.Float(arch+key, 0); x < 0 {
 			return fmt.Errorf("key %q: got %v, want a number above 0", arch+key, x)
-		} else if x > 0 && kind == "linear" { // 0 as 1
+		} else if x > 0 && kind != "none" { // 0 as 1
 			factor = x
 		}
 	}
-	if kind != "linear" && kind != "none" {
-		return fmt.Errorf("rotary positions scaled by %q: %w, want linear or none", kind,
+	if !slices.Contains([]string{"linear", "none", "yarn"}, kind) {
+		return fmt.Errorf("rotary positions scaled by %q: %w, want linear, yarn or none", kind,
 			errs.ErrUnsupported)
 	}
 	if x := f.Float(arch+"scaling.attn_factor", 1); x != 1 {
@@ -146,10 +146,16 @@ func (f *file) stretch(c object) error {
 	switch {
 	case err != nil:
 		return err
-	case pairs == nil && factor == 1:
+	case pairs == nil && factor == 1 && kind != "yarn":
 		return nil
 	case f.has(arch + "dimension_sections"):
 		return fmt.Errorf("scaled rotary positions on several axes: %w", errs.ErrUnsupported)
+	case pairs != nil && kind == "yarn":
+		return fmt.Errorf("tensor %q with rotary positions scaled by %q: %w", pairFactors, kind,
+			errs.ErrUnsupported)
+	case kind == "yarn":
+		c["rope_scaling"], err = f.yarn(arch+"scaling.", factor)
+		return err
 	case pairs == nil:
 		c["rope_scaling"] = object{"rope_type": "linear", "factor": single(factor)}
 		return nil
@@ -162,6 +168,30 @@ func (f *file) stretch(c object) error {
 		"attention_factor": 1, "original_max_position_embeddings": c["max_position_embeddings"],
 	}
 	return nil
+}
+
+// yarn returns Hugging Face's settings of a rotation whose keys have that prefix.
+func (f *file) yarn(prefix string, factor float64) (object, error) {
+	for _, key := range []string{"yarn_ext_factor", "yarn_attn_factor"} {
+		if f.has(prefix + key) { // llama.cpp ignores them in most decoders
+			return nil, fmt.Errorf("key %q: %w, want none", prefix+key, errs.ErrUnsupported)
+		}
+	}
+	scaling := object{
+		"rope_type": "yarn", "factor": single(factor),
+		"beta_fast": single(f.Float(prefix+"yarn_beta_fast", 32)),
+		"beta_slow": single(f.Float(prefix+"yarn_beta_slow", 1)),
+		"mscale":    1, "mscale_all_dim": single(f.Float(prefix+"yarn_log_multiplier", 0)),
+	}
+	const original = "original_context_length"
+	if f.has(prefix + original) {
+		n, err := f.Required(prefix + original)
+		if err != nil {
+			return nil, err
+		}
+		scaling["original_max_position_embeddings"] = n
+	}
+	return scaling, nil
 }
 
 // pairFactors returns the values of the tensor of that name, nil if there is none.

@@ -47,11 +47,16 @@ func gguf(merged bool, decoders ...string) *checkpoint.GGUF {
 
 // convert completes the documents of llama.cpp's files.
 func convert(m *checkpoint.Converted, merged bool) error {
+	m.Text["model_type"], m.Text["sliding_window"] = "mistral", nil
 	key := m.Decoder.Text("general.architecture", "") + ".attention.temperature_scale"
 	if x := m.Decoder.Float(key, 0); x != 0 {
-		return fmt.Errorf("key %q: got %v: %w, want 0", key, x, errs.ErrUnsupported)
+		rotation, ok := m.Text["rope_scaling"].(map[string]any)
+		if !ok || rotation["rope_type"] != "yarn" {
+			return fmt.Errorf("key %q: got %v: %w without rotary positions scaled by yarn", key, x,
+				errs.ErrUnsupported)
+		}
+		m.Text["model_type"], rotation["llama_4_scaling_beta"] = "ministral3", x
 	}
-	m.Text["model_type"], m.Text["sliding_window"] = "mistral", nil
 	maps.Copy(m.Config, map[string]any{
 		"text_config": m.Text, "tie_word_embeddings": m.Text["tie_word_embeddings"],
 		"image_token_index": m.Token(place), "vision_feature_layer": -1,
