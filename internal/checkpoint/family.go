@@ -131,9 +131,7 @@ type GGUF struct {
 	Unread []string
 	// Special are tokens that are special whatever the file says: converters give some of them the
 	// type of normal text, in which they would not be found.
-	Special []string
-	// Ends are tokens that end an answer, besides the file's.
-	Ends           []string
+	Special        []string
 	Picture, Video string // their texts in a prompt
 	// Convert completes Config, Processor and Video.
 	Convert func(m *Converted) error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
 // Format is llama.cpp's.
@@ -182,25 +183,32 @@ func documents(
 	if text := f.Text("tokenizer.chat_template", ""); strings.Contains(text, "{") {
 		d.Template.Data = []byte(withPictures(text, g))
 	}
-	end := []int{}
-	for _, key := range []string{"eos_token_id", "eot_token_id"} {
-		id := f.Number("tokenizer.ggml."+key, -1)
-		if key == "eos_token_id" {
-			id = v.eos
-		}
+	var end []int
+	add := func(id int) {
 		if id >= 0 && !slices.Contains(end, id) {
 			end = append(end, id)
 		}
 	}
-	for _, text := range g.Ends {
-		if id, ok := v.ids[text]; ok && !slices.Contains(end, id) {
-			end = append(end, id)
+	add(v.eos)
+	for _, key := range []string{"eot_token_id", "eom_token_id"} {
+		add(f.Number("tokenizer.ggml."+key, -1))
+	}
+	for _, text := range ends {
+		if id, ok := v.ids[text]; ok && v.pieces[id].Kind != tokenizer.NormalPiece {
+			add(id)
 		}
 	}
 	if len(end) > 0 {
 		d.Generation.Data, err = json.Marshal(object{"eos_token_id": end})
 	}
 	return err
+}
+
+// ends are the tokens that end an answer wherever a vocabulary has them, besides those that a file
+// names: llama.cpp knows them, too, because most files name only one.
+var ends = []string{
+	"</s>", "<eos>", "<end_of_turn>", "<end_of_utterance>", "<|im_end|>", "<|endoftext|>",
+	"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
 }
 
 // withPictures adapts a chat template that does not support pictures: it puts a picture's text in

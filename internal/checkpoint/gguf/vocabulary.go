@@ -217,7 +217,10 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 		if p.Kind == tokenizer.UnusedPiece {
 			continue
 		}
-		if v.ids[p.Text] != i || p.Text == "" {
+		if p.Text == "" {
+			return nil, fmt.Errorf("token %d: has no text", i)
+		}
+		if v.ids[p.Text] != i {
 			return nil, fmt.Errorf("token %d: %.40q occurs twice", i, p.Text)
 		}
 		if p.Kind != tokenizer.NormalPiece {
@@ -235,6 +238,10 @@ func (f *file) bytePairs(v *vocabulary) ([]byte, error) {
 	begins := name == "llama-bpe" || name == "tekken" // unless the file says otherwise
 	if f.Flag("tokenizer.ggml.add_bos_token", begins) && v.bos >= 0 {
 		pairs.First, pairs.FirstID = v.pieces[v.bos].Text, v.bos
+	}
+	if key := "tokenizer.ggml.add_eos_token"; f.Flag(key, false) {
+		return nil, fmt.Errorf("key %q: true of byte pairs: %w, want false", key,
+			errs.ErrUnsupported)
 	}
 	return pairs.Marshal()
 }

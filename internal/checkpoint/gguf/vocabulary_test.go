@@ -114,6 +114,46 @@ func TestBytePairs(t *testing.T) {
 	}
 }
 
+// Ensure that an answer ends with the tokens that the file names and those that end every
+// vocabulary's, unless they are normal text.
+func TestEnds(t *testing.T) {
+	const qwen, llava = "qwen25vl-tiny/qwen25vl-tiny-f32.gguf", "scenes/scenes-f16.gguf"
+	const key, endOfText = "tokenizer.ggml.token_type", 330
+	for want, change := range map[string]func(dir string){
+		`{"eos_token_id":[332,330]}`: func(string) {},
+		`{"eos_token_id":[332]}`: func(dir string) {
+			path := filepath.Join(dir, qwen)
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			types := strings.Index(string(b), key) + len(key) + 4 + 4 + 8
+			b[types+4*endOfText] = byte(tokenizer.NormalPiece)
+			if err := os.WriteFile(path, b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		},
+		`{"eos_token_id":[2,1]}`: func(dir string) {
+			edit(t, filepath.Join(dir, llava), "ggml.bos_token_id", "ggml.eom_token_id")
+		},
+	} {
+		dir, _ := unpackHeaders(t)
+		change(dir)
+		var got []string
+		for _, path := range []string{qwen, llava} {
+			s, err := Open(filepath.Join(dir, path), "", families.Files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			got = append(got, string(s.Docs.Generation.Data))
+		}
+		if !slices.Contains(got, want) {
+			t.Errorf("got %v, want %s among them", got, want)
+		}
+	}
+}
+
 // Ensure that a file without a vocabulary opens, and that the name of the missing part, which
 // errors about questions repeat, is the key's.
 func TestNoVocabulary(t *testing.T) {

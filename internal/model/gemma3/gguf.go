@@ -26,7 +26,6 @@ var gguf = &checkpoint.GGUF{
 	Special: []string{
 		"<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", end, before, after, place,
 	},
-	Ends:    []string{"<eos>", end},
 	Picture: before,
 	Convert: convert,
 }
