@@ -6,7 +6,7 @@ import (
 )
 
 // kind is the required type of a key's value. Writers use different widths of numbers, so any width
-// is accepted.
+// is accepted, and whole numbers are floating-point numbers, too.
 type kind uint8
 
 const (
@@ -43,7 +43,7 @@ func (v value) is(want kind) error {
 			}
 		}
 	case aFloat, floats:
-		ok = (e == typeFloat32 || e == typeFloat64) && list == (want == floats)
+		ok = (e == typeFloat32 || e == typeFloat64 || e.isInt()) && list == (want == floats)
 		for i := 0; ok && i < v.count; i++ {
 			if x := v.float(i); math.IsNaN(x) || math.IsInf(x, 0) {
 				return fmt.Errorf("got %v, want a finite number", x)

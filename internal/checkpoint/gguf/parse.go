@@ -407,12 +407,16 @@ func (v value) int(i int) uint64 {
 	}
 }
 
-// float returns element i of floating-point numbers.
+// float returns element i of numbers.
 func (v value) float(i int) float64 {
-	if v.element() == typeFloat64 {
+	switch e := v.element(); {
+	case e.isInt():
+		return float64(int64(v.int(i)))
+	case e == typeFloat64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(v.data[8*i:]))
+	default:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(v.data[4*i:])))
 	}
-	return float64(math.Float32frombits(binary.LittleEndian.Uint32(v.data[4*i:])))
 }
 
 // strings calls f for every string.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -68,6 +69,32 @@ func TestScores(t *testing.T) {
 			if x, y := got.Decode(a.IDs, special), want.Decode(b.IDs, special); x != y {
 				t.Errorf("%q: decoded to %q, want %q", text, x, y)
 			}
+		}
+	}
+}
+
+// Ensure that scores may be whole numbers, as in files that llama.cpp's converter makes of the form
+// of Mistral's authors.
+func TestWholeScores(t *testing.T) {
+	dir, _ := unpackHeaders(t)
+	path := filepath.Join(dir, "scenes", "scenes-f16.gguf")
+	const key, floats, whole = "tokenizer.ggml.scores\x09\x00\x00\x00", "\x06", "\x05"
+	edit(t, path, key+floats, key+whole)
+	s, err := Open(path, "", families.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		v    value
+		want float64
+	}{
+		{value{typ: typeInt32, data: []byte{0xfe, 0xff, 0xff, 0xff}}, -2},
+		{value{typ: typeUint8, data: []byte{200}}, 200},
+		{value{typ: typeInt64, data: []byte{1, 0, 0, 0, 0, 0, 0, 0x80}}, math.MinInt64 + 1},
+	} {
+		if got := c.v.float(0); got != c.want {
+			t.Errorf("%v: got %v, want %v", c.v, got, c.want)
 		}
 	}
 }
