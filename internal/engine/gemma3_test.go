@@ -239,6 +239,22 @@ func TestGemma3Conversation(t *testing.T) {
 	})
 }
 
+// Ensure that a model whose projector is missing, or has another shape, is refused.
+func TestGemma3Projector(t *testing.T) {
+	const name, projector = "gemma3-tiny", "multi_modal_projector.mm_input_projection_weight"
+	dir := copyDir(t, "testdata/"+name)
+	keepWeights(t, dir, func(name string) bool { return name != projector })
+	wide := rewritten(t, name, "config.json", `"hidden_size": 24`, `"hidden_size": 28`)
+	for dir, want := range map[string]string{
+		dir: `missing "` + projector + `" [16 24]`, wide: "weights do not fit config.json: mis-shaped",
+	} {
+		_, err := engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // Ensure that the files of llama.cpp's converters, the present one and the first one of encoders,
 // give the same stages, prompts, answers and tokens, and the decoder's file alone text's.
 func TestGemma3GGUF(t *testing.T) {

@@ -294,10 +294,12 @@ func (b *Binder) Linear(name, why string, out, in int, bias bool) *nn.Linear {
 
 // Transposed binds name [in, out] as an [out, in] layer in float32.
 func (b *Binder) Transposed(name, why string, out, in int) *nn.Linear {
-	w := nn.Weights(tensor.From([]int{out, in}, nn.Transposed(b.floats(name, why, in, out), out)),
-		out, in)
-	b.ck.products = append(b.ck.products, Product{tensor.F32, out, in, false, false})
-	return &nn.Linear{In: in, Out: out, W: w, Work: b.ck.Work}
+	l := &nn.Linear{In: in, Out: out, Work: b.ck.Work}
+	if v := b.floats(name, why, in, out); v != nil {
+		l.W = nn.Weights(tensor.From([]int{out, in}, nn.Transposed(v, out)), out, in)
+		b.ck.products = append(b.ck.products, Product{tensor.F32, out, in, false, false})
+	}
+	return l
 }
 
 // Head binds name+".weight" [vocab, dim] as the decoder's output layer.
