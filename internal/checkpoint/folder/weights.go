@@ -19,9 +19,20 @@ const (
 	torchIndex = "pytorch_model.bin.index.json"
 )
 
+// adapterFile is the file of an adapter that peft saved. Transformers adds the adapter to a model
+// with this file, also if the folder has all weights.
+const adapterFile = "adapter_config.json"
+
 // Weights adds the folder's weights to s, under the files' names, and the files.
 func (f *Folder) Weights(s *checkpoint.Store) error {
 	s.Weights = map[string]*checkpoint.Weight{}
+	if ok, err := exists(f.fsys, adapterFile); err != nil {
+		return err
+	} else if ok {
+		return checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
+			"%s: an adapter that is not merged, want the merged model (merge_and_unload, then "+
+				"save)", adapterFile))
+	}
 	for _, name := range []string{singleFile, indexFile, torchFile, torchIndex} {
 		ok, err := exists(f.fsys, name)
 		switch {

@@ -248,6 +248,7 @@ func TestOpenErrors(t *testing.T) {
 			files[shard1][len(files[shard1])-1] ^= 1
 		}, []string{`"head"`, shard1, "differs"}},
 		{"single next to an index", sharded, func(t *testing.T, files map[string][]byte) { files[st] = weights(t, "x") }, nil},
+		{"an adapter next to the weights", single, write("adapter_config.json", `{"peft_type": "LORA"}`), []string{"adapter_config.json", "not merged"}},
 		{"no weights", single, remove(st), []string{"no weights", st, "tokenizer.json"}},
 		{"other weights", single, func(_ *testing.T, files map[string][]byte) {
 			files["pytorch_model.bin"] = files[st]
