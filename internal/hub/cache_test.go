@@ -399,6 +399,8 @@ func TestChoose(t *testing.T) {
 			want: []string{"m.Q8_0.gguf"}},
 		"sentencepiece": {list: []string{"tokenizer.model", "model.safetensors"},
 			want: []string{"tokenizer.model", "model.safetensors"}},
+		"an adapter": {list: []string{"adapter_config.json", "adapter_model.safetensors",
+			"model.safetensors"}, want: []string{"adapter_config.json", "model.safetensors"}},
 		"old names": {list: []string{"ggml-model-q4_k.gguf", "ggml-model-f16.gguf",
 			"mmproj-model-f16.gguf"}, quant: "Q4_K",
 			want: []string{"ggml-model-q4_k.gguf", "mmproj-model-f16.gguf"}},

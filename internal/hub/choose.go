@@ -31,6 +31,7 @@ var (
 		"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 		"chat_template.json", "chat_template.jinja",
 		"quantize_config.json", "quant_config.json", "fitprune.json", "budget.json",
+		"adapter_config.json", // of a model that is refused
 	}
 	withoutTokenizer = []string{"tokenizer.model", "vocab.json", "merges.txt"}
 )
