@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/tensor"
 )
@@ -71,6 +72,10 @@ func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 	table := slices.Concat(g.Names, decoderNames)
 	for i := range f.tensors {
 		t := &f.tensors[i]
+		if strings.HasPrefix(t.name, "v.") || strings.HasPrefix(t.name, "mm.") {
+			return fmt.Errorf("tensor %.80q: an encoder in the decoder's file, as Ollama writes "+
+				"it: %w, want llama.cpp's two files", t.name, errs.ErrUnsupported)
+		}
 		name, ok := rename(t.name, table)
 		if t.name == pairFactors {
 			continue // in the configuration

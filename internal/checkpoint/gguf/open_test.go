@@ -288,6 +288,10 @@ func TestRefusals(t *testing.T) {
 				edit(t, filepath.Join(dir, "qwen25vl-tiny/qwen25vl-tiny-f32.gguf"),
 					field("tokenizer.ggml.pre", "qwen2"), field("tokenizer.ggml.pre", "qwen9"))
 			}},
+		"an encoder in the decoder's file": {path: llava, want: `"v.blk.0.attn_q.bias": an encoder`,
+			change: func(t *testing.T, dir string) {
+				edit(t, filepath.Join(dir, llava), "blk.0.attn_q.weight", "v.blk.0.attn_q.bias")
+			}},
 		"an odd token before every text": {path: llava, want: "",
 			change: func(t *testing.T, dir string) {
 				edit(t, filepath.Join(dir, llava), "general.name",
