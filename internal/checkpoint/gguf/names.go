@@ -70,8 +70,12 @@ func (w weights) add(name string, x *checkpoint.Weight) error {
 // code that binds the weights lists it.
 func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 	table := slices.Concat(g.Names, decoderNames)
-	for i := range f.tensors {
-		t := &f.tensors[i]
+	tensors, err := apart(f.tensors, sizes)
+	if err != nil {
+		return err
+	}
+	for i := range tensors {
+		t := &tensors[i]
 		if strings.HasPrefix(t.name, "v.") || strings.HasPrefix(t.name, "mm.") {
 			return fmt.Errorf("tensor %.80q: an encoder in the decoder's file, as Ollama writes "+
 				"it: %w, want llama.cpp's two files", t.name, errs.ErrUnsupported)
@@ -87,7 +91,6 @@ func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 			continue
 		}
 		x := t.weight()
-		var err error
 		switch {
 		case g.Offset && isNorm(t.name):
 			x = t.lessOne()
@@ -105,6 +108,37 @@ func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 		}
 	}
 	return nil
+}
+
+// apart returns a decoder's tensors with queries, keys and values as tensors of their own, where
+// they are the rows of one, as llama.cpp's converter writes them if it is asked to.
+func apart(tensors []tensorInfo, sizes object) ([]tensorInfo, error) {
+	const joined = ".attn_qkv."
+	var out []tensorInfo
+	for _, t := range tensors {
+		if !strings.HasPrefix(t.name, "blk.") || !strings.Contains(t.name, joined) {
+			out = append(out, t)
+			continue
+		}
+		head, at := sizes["head_dim"].(int), 0
+		q, kv := head*sizes["num_attention_heads"].(int), head*sizes["num_key_value_heads"].(int)
+		if len(t.shape) == 0 || len(t.shape) == 1 && !t.typ.plain || t.shape[0] != q+2*kv {
+			return nil, fmt.Errorf("tensor %q: shape %v, want %d rows of queries and twice %d of "+
+				"keys and values", t.name, t.shape, q, kv)
+		}
+		row := len(t.data) / t.shape[0]
+		for _, part := range []struct {
+			name string
+			rows int
+		}{{".attn_q.", q}, {".attn_k.", kv}, {".attn_v.", kv}} {
+			x := t
+			x.name = strings.Replace(t.name, joined, part.name, 1)
+			x.shape = append([]int{part.rows}, t.shape[1:]...)
+			x.data = t.data[at*row : (at+part.rows)*row : (at+part.rows)*row]
+			out, at = append(out, x), at+part.rows
+		}
+	}
+	return out, nil
 }
 
 // unpermuted returns the tensor with its rows in Hugging Face's order. llama.cpp rotates adjacent

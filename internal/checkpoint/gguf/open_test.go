@@ -386,6 +386,47 @@ func read(t *testing.T, w *checkpoint.Weight, row int) []float32 {
 	return v
 }
 
+// Ensure that queries, keys and values in one tensor are as three, that other tensors stay, and
+// that other numbers of rows are refused.
+func TestApart(t *testing.T) {
+	sizes := object{"head_dim": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+	got, err := apart([]tensorInfo{
+		*numbered("blk.3.attn_qkv.weight", 0, 8, 2), *numbered("blk.3.attn_qkv.bias", 50, 8),
+		*numbered("output.weight", 90, 1, 2),
+	}, sizes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, x := range got {
+		v, err := x.weight().Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintln(x.name, x.shape, v)
+	}
+	const want = `blk.3.attn_q.weight [4 2] [0 1 2 3 4 5 6 7]
+blk.3.attn_k.weight [2 2] [8 9 10 11]
+blk.3.attn_v.weight [2 2] [12 13 14 15]
+blk.3.attn_q.bias [4] [50 51 52 53]
+blk.3.attn_k.bias [2] [54 55]
+blk.3.attn_v.bias [2] [56 57]
+output.weight [1 2] [90 91]
+`
+	if text != want {
+		t.Errorf("got %s, want %s", text, want)
+	}
+	for _, x := range []*tensorInfo{
+		numbered("blk.0.attn_qkv.weight", 0, 9, 2), {name: "blk.0.attn_qkv.weight"},
+		{name: "blk.0.attn_qkv.weight", shape: []int{8}, typ: blockTypes[2]},
+	} {
+		if _, err := apart([]tensorInfo{*x}, sizes); err == nil ||
+			!strings.Contains(err.Error(), "blk.0.attn_qkv.weight") {
+			t.Errorf("%v: got %v, want an error with its name", x.shape, err)
+		}
+	}
+}
+
 func TestRearranged(t *testing.T) {
 	// Two heads of four rows: (0, 1), (2, 3) of a head are rows i and i+2.
 	w, err := numbered("blk.0.attn_q.weight", 0, 8, 1).unpermuted(2)
