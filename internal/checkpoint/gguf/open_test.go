@@ -240,6 +240,7 @@ func TestRefusals(t *testing.T) {
 	const llava, split = "llava15-tiny/llava15-tiny-f32.gguf",
 		"llava15-tiny-split-f16/llava15-tiny-f16-0000%d-of-00003.gguf"
 	const mmproj = "llava15-tiny/mmproj-llava15-tiny-f32.gguf"
+	const next = "llavanext-vicuna-tiny/llavanext-vicuna-tiny-f32.gguf"
 	for what, c := range map[string]struct {
 		change          func(t *testing.T, dir string)
 		path, projector string
@@ -296,6 +297,11 @@ func TestRefusals(t *testing.T) {
 			change: func(t *testing.T, dir string) {
 				edit(t, filepath.Join(dir, llava), "general.name",
 					"general.mane") // an unknown key is no fault
+			}},
+		"tiles of another number": {path: next, want: `"clip.vision.image_aspect_ratio": "anyrez"`,
+			change: func(t *testing.T, dir string) {
+				file := strings.Replace(next, "/", "/mmproj-", 1)
+				edit(t, filepath.Join(dir, file), "anyres", "anyrez")
 			}},
 		"no file": {path: "none.gguf", want: "no such file"},
 	} {

@@ -130,9 +130,9 @@ func featureLayer(m *checkpoint.Converted) (any, error) {
 	return layers, nil
 }
 
-// PatchMerge checks how the patches of a picture are joined.
-func PatchMerge(p checkpoint.Metadata, want string) error {
-	const key = "clip.vision.mm_patch_merge_type"
+// Only checks that a text of an encoder's metadata, if it has it, is the one that is computed.
+func Only(p checkpoint.Metadata, key, want string) error {
+	key = "clip.vision." + key
 	if got := p.Text(key, want); got != want {
 		return fmt.Errorf("key %q: %q: %w, want %s", key, got, errs.ErrUnsupported, want)
 	}
@@ -141,8 +141,11 @@ func PatchMerge(p checkpoint.Metadata, want string) error {
 
 // convert completes the documents of a model that reads one square.
 func convert(m *checkpoint.Converted) error {
-	if m.Projector.Text("clip.vision.image_aspect_ratio", "") == "pad" {
+	const aspect = "image_aspect_ratio"
+	if m.Projector.Text("clip.vision."+aspect, "") == "pad" {
 		m.Processor["image_processor_type"], m.Processor["do_pad"] = "LlavaImageProcessor", true
+	} else if err := Only(m.Projector, aspect, "square"); err != nil {
+		return err
 	}
-	return PatchMerge(m.Projector, "flat")
+	return Only(m.Projector, "mm_patch_merge_type", "flat")
 }

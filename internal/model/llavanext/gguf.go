@@ -25,5 +25,8 @@ func convert(m *checkpoint.Converted) error {
 	m.Config["image_grid_pinpoints"], m.Config["use_image_newline_parameter"] = pairs, true
 	m.Processor["image_grid_pinpoints"], m.Processor["do_pad"] = pairs, true
 	m.Processor["image_processor_type"] = "LlavaNextImageProcessor"
-	return llava.PatchMerge(m.Projector, "spatial_unpad")
+	if err := llava.Only(m.Projector, "image_aspect_ratio", "anyres"); err != nil {
+		return err
+	}
+	return llava.Only(m.Projector, "mm_patch_merge_type", "spatial_unpad")
 }
