@@ -181,7 +181,9 @@ func (f *file) yarn(prefix string, factor float64) (object, error) {
 		"rope_type": "yarn", "factor": single(factor),
 		"beta_fast": single(f.Float(prefix+"yarn_beta_fast", 32)),
 		"beta_slow": single(f.Float(prefix+"yarn_beta_slow", 1)),
-		"mscale":    1, "mscale_all_dim": single(f.Float(prefix+"yarn_log_multiplier", 0)),
+	}
+	if all := f.Float(prefix+"yarn_log_multiplier", 0); all != 0 {
+		scaling["mscale"], scaling["mscale_all_dim"] = 1, single(all)
 	}
 	const original = "original_context_length"
 	if f.has(prefix + original) {

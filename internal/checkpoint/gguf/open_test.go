@@ -1,9 +1,11 @@
 package gguf
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -135,6 +137,37 @@ func TestConfig(t *testing.T) {
 		}
 		compareFields(t, path, got, wanted)
 		s.Close()
+	}
+}
+
+// Ensure that a rotation scaled by YaRN has only the settings that the file has, and defaults.
+func TestYaRN(t *testing.T) {
+	float := func(x float32) value {
+		return value{typ: typeFloat32, count: 1,
+			data: binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))}
+	}
+	text := func(s string) value {
+		length := binary.LittleEndian.AppendUint64(nil, uint64(len(s)))
+		return value{typ: typeString, count: 1, data: append(length, s...)}
+	}
+	const scaling = "llama.rope.scaling."
+	for want, more := range map[string]map[string]value{
+		`{"beta_fast":32,"beta_slow":1,"factor":4,"rope_type":"yarn"}`: nil,
+		`{"beta_fast":16,"beta_slow":2,"factor":4,"mscale":1,"mscale_all_dim":0.7,"rope_type":"yarn"}`: {
+			scaling + "yarn_beta_fast": float(16), scaling + "yarn_beta_slow": float(2),
+			scaling + "yarn_log_multiplier": float(0.7),
+		},
+	} {
+		f := &file{keys: map[string]value{"general.architecture": text("llama"),
+			scaling + "type": text("yarn"), scaling + "factor": float(4)}}
+		maps.Copy(f.keys, more)
+		c := object{"head_dim": 16}
+		if err := f.stretch(c); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(c["rope_scaling"]); err != nil || string(got) != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
 	}
 }
 
