@@ -137,6 +137,9 @@ func (f *file) checkArchitecture(families checkpoint.Families) error {
 	case !slices.Contains(known, arch):
 		return fmt.Errorf("general.architecture: %q: %w, want %s", arch, errs.ErrUnsupported,
 			checkpoint.Either(known))
+	case f.Text("general.type", "") == "adapter":
+		return fmt.Errorf("general.type: an adapter (LoRA): %w, want the merged model",
+			errs.ErrUnsupported)
 	}
 	return nil
 }

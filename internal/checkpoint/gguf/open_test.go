@@ -140,15 +140,28 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// text is a key's value.
+func text(s string) value {
+	length := binary.LittleEndian.AppendUint64(nil, uint64(len(s)))
+	return value{typ: typeString, count: 1, data: append(length, s...)}
+}
+
+// Ensure that an adapter is refused as one.
+func TestAdapter(t *testing.T) {
+	f := &file{keys: map[string]value{
+		"general.architecture": text("llama"), "general.type": text("adapter"),
+	}}
+	if err := f.checkArchitecture(families.Files); err == nil ||
+		!strings.Contains(err.Error(), "an adapter (LoRA)") {
+		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
 // Ensure that a rotation scaled by YaRN has only the settings that the file has, and defaults.
 func TestYaRN(t *testing.T) {
 	float := func(x float32) value {
 		return value{typ: typeFloat32, count: 1,
 			data: binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))}
-	}
-	text := func(s string) value {
-		length := binary.LittleEndian.AppendUint64(nil, uint64(len(s)))
-		return value{typ: typeString, count: 1, data: append(length, s...)}
 	}
 	const scaling = "llama.rope.scaling."
 	for want, more := range map[string]map[string]value{
