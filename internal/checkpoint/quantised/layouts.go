@@ -33,7 +33,11 @@ func (c *settings) awq(p *parts) (*module, error) {
 		}
 	}
 	m.zero = func(o, g int) int { return int(z.at(g, o/8)>>(4*place[o%8])) & 15 }
-	return m, m.contiguous(max(c.Size, c.OldSize))
+	size := max(c.Size, c.OldSize)
+	if size > 0 && size*m.groups != m.in { // no group is smaller than the others
+		return nil, fmt.Errorf("%d groups for %d inputs, want groups of %d", m.groups, m.in, size)
+	}
+	return m, m.contiguous(size)
 }
 
 // numbers reads the words of AWQ and GPTQ: weights and zeros.

@@ -285,6 +285,7 @@ func TestUnpackErrors(t *testing.T) {
 	}{
 		{awq, "awq", "bitsandbytes", "", nil, "bitsandbytes"}, {awq, "GEMM", "GEMV", "", nil, "gemv"},
 		{awq, `"version": "GEMM"`, `"format": "gemv_fast"`, "", nil, "gemv_fast"},
+		{awq, `"group_size": 64`, `"group_size": 65`, "", nil, "want groups of 65"},
 		{awq, `"bits"`, `"backend": "llm-awq", "bits"`, "", nil, "llm-awq"},
 		{awq, `"bits": 4`, `"bits": 3`, "", nil, "bits"}, {gptq, `"bits": 4`, `"bits": 2`, "", nil, "bits"},
 		{gptq, `"quant_method"`, `"checkpoint_format": "marlin", "quant_method"`, "", nil, "marlin"},
