@@ -53,7 +53,8 @@ as in their code for such models.`,
 			kept: f.kept(k), scores: map[string][]float32{"error": float32s(f.err)},
 		}, nil
 	},
-	plain: apet,
+	plain:  apet,
+	raster: true,
 	ops: func(o *Plan, d Dims) float64 {
 		n := float64(o.N) * float64(d.Cv)
 		fit := 2 * n * float64(o.own.(*apetParams).size(o.Keep))

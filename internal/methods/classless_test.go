@@ -103,30 +103,52 @@ func reduceWith(t testing.TB, in *reduce.Input, o Options) *reduce.Reduction {
 	return r
 }
 
-// Ensure that the released forms for encoders without a class token keep original positions, HoloV
-// in the order of its runs and VisionZip in raster order.
-func TestClasslessReleased(t *testing.T) {
-	in := classlessInput(t, readGolden(t, "testdata/classless.safetensors"), "q140")
-	for _, base := range []string{"holov", "visionzip", "vispruner", "divprune"} {
-		r := reduceWith(t, in, Options{Base: base, NVis: 31, Compat: "released"})
-		var position, kept []float64
-		for _, row := range r.Rows {
-			position = append(position, row.Position)
-			if !row.Merged {
-				kept = append(kept, row.Position)
+// Ensure that compat released gives the decoder rows in the order and at the positions of the
+// authors' code: HoloV's in the order of its runs, DivPrune's as picked, the others' in raster
+// order (VisionZip's only without a class token, PruMerge's never), at original positions without a
+// class token and by DART.
+func TestReleasedRows(t *testing.T) {
+	classless := classlessInput(t, readGolden(t, "testdata/classless.safetensors"), "q140")
+	classless.NoClass, classless.CellDim, classless.Cells = true, classless.C, classless.X
+	classless.ClsAttnShallow, classless.ReceivedMid = classless.ClsAttn, classless.ClsAttn
+	classless.ReceivedDeep, classless.Text = classless.ClsAttn, classless.X[:classless.C]
+	classless.GridH, classless.GridW = 10, 14
+	for _, in := range []*reduce.Input{randomInput(3, 10, 14), classless} {
+		for _, c := range []struct {
+			base   string
+			raster bool // with a class token
+		}{
+			{"holov", false}, {"divprune", false}, {"vispruner", true}, {"visionzip", false},
+			{"fastervlm", true}, {"apet", true}, {"scope", true}, {"hiprune", true},
+			{"vscan", true}, {"cdpruner", true}, {"mmtok", true}, {"prumerge", false},
+			{"dart", true},
+		} {
+			if in.NoClass && c.base == "prumerge" {
+				continue
 			}
-		}
-		if raster := base == "visionzip" ||
-			base == "vispruner"; slices.IsSorted(position) != raster {
-			t.Errorf("%s: rows at %v, want raster order %v", base, position, raster)
-		}
-		if len(kept) != len(r.Kept) || slices.Max(position) < 100 {
-			t.Errorf("%s: kept %v at %v", base, r.Kept, kept)
-			continue
-		}
-		for i, p := range kept {
-			if float64(r.Kept[i]) != p {
-				t.Errorf("%s: row %d at %v, want the place of token %d", base, i, p, r.Kept[i])
+			o := Options{Base: c.base, NVis: 33, Compat: "released"}
+			r, err := Reduce(in, mustResolve(t, o, Facts{
+				Tokens: in.N, GridH: in.GridH, GridW: in.GridW, NoClass: in.NoClass,
+			}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Check(); err != nil {
+				t.Fatalf("%s: %v", c.base, err)
+			}
+			var anchors, positions []float64
+			for _, row := range r.Rows {
+				anchors = append(anchors, float64(row.Anchor))
+				positions = append(positions, row.Position)
+			}
+			if raster := c.raster || in.NoClass && c.base == "visionzip"; slices.IsSorted(
+				anchors) != raster {
+				t.Errorf("%s: rows of %v, want raster order %v", c.base, anchors, raster)
+			}
+			original := in.NoClass || c.base == "dart"
+			if slices.Equal(positions, anchors) != original || !original && positions[32] != 32 {
+				t.Errorf("%s: rows of %v at %v, want original positions %v", c.base, anchors,
+					positions, original)
 			}
 		}
 	}

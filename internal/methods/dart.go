@@ -42,6 +42,8 @@ order of a Python set of sequence positions, which do not exist before there is 
 		},
 	},
 	parameters: func() own { return new(dartParams) },
+	raster:     true,
+	places:     true,
 	ops: func(o *Plan, d Dims) float64 {
 		return float64(o.own.(*dartParams).pivots) * float64(o.N) * float64(d.C)
 	},

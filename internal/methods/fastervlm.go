@@ -26,7 +26,8 @@ RESTORE over VisionZip, which keeps the same list. VisPruner is the paper's late
 			Licence: "The authors' code: Apache-2.0.",
 		},
 	},
-	ops: noOps,
+	raster: true,
+	ops:    noOps,
 	pick: func(w *work, k int) (*selection, error) {
 		a := meanAttention(w.in)
 		return &selection{

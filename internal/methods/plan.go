@@ -483,12 +483,13 @@ func (p *Plan) choose(o *Options) {
 		p.MirrorLast = released && p.MergePosition == "last"
 		p.TruncateDistances = released
 	} else if released {
-		p.ReleasedOrder = true
-		p.Positions = or(o.Positions, "sequential")
-		if p.NoClass && m.Site == reduce.AfterEncoder {
-			// The authors' codes for such encoders keep original positions.
-			p.Positions, p.ReleasedOrder = or(o.Positions, "original"), !m.classlessRaster
+		p.ReleasedOrder = !m.raster && !(p.NoClass && m.classlessRaster)
+		positions := "sequential"
+		if m.places || p.NoClass && m.Site == reduce.AfterEncoder {
+			// The authors' codes for encoders without a class token keep original positions.
+			positions = "original"
 		}
+		p.Positions = or(o.Positions, positions)
 	}
 	if m.encoder != nil { // Eqs. 5-8 use the rows that a block does not keep
 		p.ReleasedOrder = p.ReleasedOrder && !m.encoder.raster

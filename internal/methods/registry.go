@@ -22,7 +22,8 @@ type method struct {
 	ops     func(p *Plan, d Dims) float64            // multiply-adds without the anchors' cosines
 	unit    int                                      // a view's share is a multiple of it; 0: any
 	whole   bool                                     // plain also makes every row with RESTORE
-	raster  bool                                     // the criterion returns raster order
+	raster  bool                                     // the released code keeps raster order
+	places  bool                                     // the released code keeps original positions
 	before  beforeMethod                             // what it leaves out before the encoder
 	encoder *encoderMethod                           // its functions inside the encoder
 	inside  *insideMethod                            // its functions inside the decoder

@@ -39,6 +39,7 @@ budget equally.`,
 	},
 	parameters: func() own { return new(scopeParams) },
 	pick:       scope,
+	raster:     true,
 	ops: func(o *Plan, d Dims) float64 {
 		return float64(o.N) * float64(o.N) * float64(d.Cv)
 	},

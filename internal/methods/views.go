@@ -126,9 +126,6 @@ func (w *work) pick(m *method, k int) (*selection, error) {
 			collect(v, w.in.N, out.scores, out.indices, sel.scores, sel.indices)
 		}
 	}
-	if m.raster {
-		slices.Sort(out.kept)
-	}
 	return out, nil
 }
 
