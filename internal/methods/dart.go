@@ -49,9 +49,6 @@ order of a Python set of sequence positions, which do not exist before there is 
 	},
 	pick: func(w *work, k int) (*selection, error) {
 		in := w.in
-		if _, _, err := meanKeys(in); err != nil { // check that keys are finite
-			return nil, err
-		}
 		length := make([]float64, in.N)
 		for h := range in.Heads {
 			for i, v := range in.Keys[(h*(in.N+1)+1)*in.KeyDim:][:in.N*in.KeyDim] {
@@ -67,13 +64,6 @@ order of a Python set of sequence positions, which do not exist before there is 
 			}
 		}
 		d := newDart(w.pool, in.X, in.C)
-		for i, v := range d.norm {
-			if !finite(v) {
-				return nil, fmt.Errorf(
-					"methods: X: row %d holds NaN, an infinity or values too large to "+
-						"square, want finite numbers", i)
-			}
-		}
 		kept := slices.Clone(pivots)
 		for _, picked := range d.turns(pivots, others(in.N, pivots), share) {
 			kept = append(kept, picked...)

@@ -128,7 +128,10 @@ func holov(w *work, k int) (*selection, error) {
 	if err := cmp.Or(bad...); err != nil {
 		return nil, err
 	}
-	weight := holovWeights(q)
+	weight, err := holovWeights(q)
+	if err != nil {
+		return nil, err
+	}
 	alloc, order := runShares(weight, k)
 	if params.overflow == "redistribute" || w.o.NVis == n { // all tokens need no filling
 		redistribute(alloc, bounds, order, k)
@@ -233,10 +236,13 @@ func holovScore(c *cosines, a []float64) float64 {
 }
 
 // holovWeights is w = Q/(sum Q + eps), or equal shares where every Q is 0.
-func holovWeights(q []float32) []float32 {
+func holovWeights(q []float32) ([]float32, error) {
 	var sum float32
-	for _, v := range q {
-		sum += v
+	for p, v := range q {
+		if sum += v; v < 0 || sum-sum != 0 {
+			return nil, fmt.Errorf("methods: holov: cls_attn: run %d of %d scores %v, want 0 and "+
+				"more, and a finite sum (attention is a probability)", p, len(q), v)
+		}
 	}
 	w := make([]float32, len(q))
 	for p, v := range q {
@@ -244,7 +250,7 @@ func holovWeights(q []float32) []float32 {
 			w[p] = 1 / float32(len(q))
 		}
 	}
-	return w
+	return w, nil
 }
 
 // redistribute clamps alloc to the runs' sizes and gives the excess to runs with room, one token

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/kernel"
@@ -41,7 +42,7 @@ func reduceEncoded(in *reduce.Input, o *Plan, pool *kernel.Pool) (*reduce.Reduct
 			o.facts.Tokens, in.N)
 	}
 	blind := slices.Contains(m.Needs, reduce.Shrunk) && o.NVis < o.N
-	if err := checkInput(in, m, o.Restore, blind); err != nil {
+	if err := checkInput(in, m, o.Restore, blind, pool); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -131,9 +132,9 @@ func (w *work) identity(m *method, start time.Time) (*reduce.Reduction, error) {
 	return r, nil
 }
 
-// checkInput checks that the input holds what m reads, in the shapes of Input; blind says that X
-// may be missing.
-func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
+// checkInput checks that the input holds what m reads, in the shapes of Input, and finite; blind
+// says that X may be missing.
+func checkInput(in *reduce.Input, m *method, restore, blind bool, pool *kernel.Pool) error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("methods: %s: "+format, append([]any{m.Name}, a...)...)
 	}
@@ -143,6 +144,15 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 	if len(in.X) != in.N*in.C && !(in.X == nil && blind) {
 		return bad("X: got %d values, want %d (%d tokens of width %d)", len(in.X), in.N*in.C, in.N,
 			in.C)
+	}
+	allFinite := func(name string, values []float32) error {
+		if i := notFinite(pool, values); i >= 0 {
+			return bad("%s: value %d is %v, want finite numbers", name, i, values[i])
+		}
+		return nil
+	}
+	if err := allFinite("X", in.X); err != nil {
+		return err
 	}
 	if err := checkViews(in, m); err != nil {
 		return err
@@ -168,14 +178,28 @@ func checkInput(in *reduce.Input, m *method, restore, blind bool) error {
 			return bad("%s: got %d values, want %d (%s)", d.name, d.got, d.want, d.layout)
 		}
 		for _, values := range d.finite {
-			for i, v := range values {
-				if v-v != 0 {
-					return bad("%s: value %d is %v, want finite numbers", d.name, i, v)
-				}
+			if err := allFinite(d.name, values); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// notFinite returns the index of the first value that is NaN or infinite, -1 if there is none.
+func notFinite(pool *kernel.Pool, values []float32) int {
+	const share = 1 << 14 // values of a task
+	var any atomic.Bool
+	pool.Run((len(values)+share-1)/share, func(i int) {
+		sum := kernel.SumSquares(values[i*share : min((i+1)*share, len(values))])
+		if !finite(sum) {
+			any.Store(true)
+		}
+	})
+	if !any.Load() {
+		return -1
+	}
+	return slices.IndexFunc(values, func(v float32) bool { return v-v != 0 })
 }
 
 // neededData is what an input holds of a need.
@@ -208,14 +232,17 @@ func needed(in *reduce.Input, need reduce.Need) (d neededData, ok bool) {
 	case reduce.Cells:
 		if in.NoClass {
 			d.got, d.want, d.layout = len(in.Cells), in.N*in.CellDim, "tokens*width"
+			d.finite = [][]float32{in.Cells}
 			break
 		}
 		return needed(in, reduce.Hidden)
 	case reduce.Hidden:
 		d.got, d.want, d.layout = len(in.Hidden), (in.N+1)*in.Cv, "(tokens+1)*width"
+		d.finite = [][]float32{in.Hidden}
 	case reduce.Keys:
 		d.got, d.want = len(in.Keys), in.Heads*(in.N+1)*in.KeyDim
 		d.layout = "heads*(tokens+1)*width"
+		d.finite = [][]float32{in.Keys}
 	case reduce.LastKeys:
 		d.got, d.want = len(in.LastKeys), (in.N+1)*len(in.LastQuery)
 		d.layout = "(tokens+1)*width of pm_q_cls"

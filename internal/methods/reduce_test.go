@@ -521,13 +521,54 @@ func TestDegenerate(t *testing.T) {
 
 	bad := with(t16, func(in *reduce.Input) { in.ClsAttn[5] = float32(math.NaN()) })
 	wantError(t, bad, Options{Base: "holov", NVis: 5}, "cls_attn", "value 5", "NaN")
+	for _, v := range []float32{-1, 3e38} {
+		bad = with(t16, func(in *reduce.Input) { in.ClsAttn[5] = v })
+		wantError(t, bad, Options{
+			Base: "holov", NVis: 5, Own: map[string]any{"holov-patches": 4},
+		}, "cls_attn", "run 1 of 4")
+	}
 	bad = with(t16, func(in *reduce.Input) { in.X[3*in.C+1] = float32(math.Inf(1)) })
-	wantError(t, bad, Options{Base: "divprune", NVis: 5}, "X", "row 3")
+	wantError(t, bad, Options{Base: "divprune", NVis: 5}, "X",
+		fmt.Sprintf("value %d is +Inf", 3*t16.C+1))
 	wantError(t, &reduce.Input{N: 4, C: 1, X: make([]float32, 4)},
 		Options{Base: "vispruner", NVis: 4, Compat: "released"}, "needs cls_attn")
 	if _, err := Reduce(t16, &Plan{Resolved: reduce.Resolved{Base: "holov", N: 16, NVis: 4}},
 		nil); err == nil || !strings.Contains(err.Error(), "Resolve") {
 		t.Errorf("options of another hand: got error %v", err)
+	}
+}
+
+// Ensure that every method refuses NaN and infinities in what it reads, by the tensor's name, even
+// in tokens that it would leave out.
+func TestNotFinite(t *testing.T) {
+	for _, m := range Methods() {
+		if m.Name == "none" || m.Site == reduce.BeforeEncoder || m.Site == reduce.InsideEncoder ||
+			m.Site == reduce.InsideDecoder {
+			continue
+		}
+		for _, o := range []Options{{}, {Restore: true}, {Restore: true, Anchors: "covered"}} {
+			names := []string{"X"}
+			for _, need := range m.Require(o.Restore) {
+				if d, ok := needed(randomInput(7, 6, 6), need); ok {
+					names = append(names, d.name)
+				}
+			}
+			if o.Base, o.NVis = m.Name, 12; !Covers(m.Name) {
+				o.Anchors = ""
+			}
+			for _, name := range names {
+				for _, v := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
+					in := randomInput(7, 6, 6)
+					at := map[string][]float32{
+						"X": in.X, "cls_attn": in.ClsAttn, "hidden": in.Hidden, "keys": in.Keys,
+						"pm_k": in.LastKeys, "text": in.Text, "received_mid": in.ReceivedMid,
+						"received_deep": in.ReceivedDeep, "cls_attn_shallow": in.ClsAttnShallow,
+					}[name]
+					at[len(at)-2] = v
+					wantError(t, in, o, name, fmt.Sprint(v))
+				}
+			}
+		}
 	}
 }
 

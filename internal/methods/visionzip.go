@@ -179,10 +179,7 @@ func visionZip(w *work) (*reduce.Reduction, error) {
 			Members: []int32{rest[j*step]}, Anchor: rest[j*step], Merged: true,
 		})
 	}
-	metric, length, err := meanKeys(in)
-	if err != nil {
-		return nil, err
-	}
+	metric, length := meanKeys(in)
 	groups := r.Rows[len(r.Rows)-contextual:]
 	key := func(t int32) []float64 { return metric[int(t)*in.KeyDim:][:in.KeyDim] }
 	for i, t := range rest {
@@ -246,7 +243,7 @@ func zipped(rows []reduce.Row, width int, class, patches []float32) []float32 {
 }
 
 // meanKeys averages the patches' keys over heads, [N, KeyDim], and returns each row's length.
-func meanKeys(in *reduce.Input) (metric, length []float64, err error) {
+func meanKeys(in *reduce.Input) (metric, length []float64) {
 	metric, length = make([]float64, in.N*in.KeyDim), make([]float64, in.N)
 	for h := range in.Heads {
 		for i, v := range in.Keys[(h*(in.N+1)+1)*in.KeyDim:][:in.N*in.KeyDim] {
@@ -258,10 +255,7 @@ func meanKeys(in *reduce.Input) (metric, length []float64, err error) {
 		for _, v := range metric[i*in.KeyDim:][:in.KeyDim] {
 			sum += v * v
 		}
-		if length[i] = math.Sqrt(sum); !finite(length[i]) {
-			return nil, nil, fmt.Errorf(
-				"methods: keys: patch %d holds NaN or an infinity, want finite numbers", i)
-		}
+		length[i] = math.Sqrt(sum)
 	}
-	return metric, length, nil
+	return metric, length
 }
