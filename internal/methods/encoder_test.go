@@ -456,6 +456,26 @@ func TestEncoderReleased(t *testing.T) {
 	}
 }
 
+// Ensure that rows of equal mean position keep their features, in either order of such rows.
+func TestEncoderTiedPositions(t *testing.T) {
+	for compat, first := range map[string]int32{"paper": 2, "released": 0} {
+		o := mustResolve(t, Options{
+			Base: "flowcut", NVis: 2, Restore: true, Compat: compat, MergePosition: "mean",
+		}, Facts{Tokens: 5, EncoderBlocks: 3})
+		e := &Encoding{plan: o, done: [][]reduce.Row{{
+			{Members: []int32{2}, Anchor: 2, Size: 1},
+			{Members: []int32{0, 1, 3, 4}, Anchor: 1, Merged: true, Size: 4},
+		}}}
+		r, err := e.Reduction([]float32{1, 4}, 1) // each row's size
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Rows[0].Members[0] != first || r.Features[0] != float32(r.Rows[0].Size) {
+			t.Errorf("%s: rows %v have features %v", compat, r.Rows, r.Features)
+		}
+	}
+}
+
 // Ensure equal patches go from the end, and that attention which gives them nothing chooses none.
 func TestFlowCutTies(t *testing.T) {
 	const patches, width = 9, 4

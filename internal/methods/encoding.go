@@ -6,7 +6,6 @@ package methods
 // the patches merged into it; sizes add up over blocks.
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -301,9 +300,7 @@ func (e *Encoding) Reduction(features []float32, width int) (*reduce.Reduction, 
 	}
 	if !o.ReleasedOrder {
 		slices.SortStableFunc(order, func(a, b int32) int {
-			x, y := &r.Rows[a], &r.Rows[b]
-			return cmp.Or(cmp.Compare(x.Position, y.Position),
-				cmp.Compare(tieOrder(x, o.N, false), tieOrder(y, o.N, false)))
+			return o.inReadingOrder(&r.Rows[a], &r.Rows[b], o.N)
 		})
 	}
 	rows := r.Rows

@@ -15,12 +15,9 @@ func (w *work) place(r *reduce.Reduction) {
 	for i := range r.Rows {
 		r.Rows[i].Position = rowPosition(o, r.N, &r.Rows[i])
 	}
-	if released := o.Compat == "released"; !o.ReleasedOrder {
+	if !o.ReleasedOrder {
 		slices.SortStableFunc(r.Rows, func(a, b reduce.Row) int {
-			if c := cmp.Compare(a.Position, b.Position); c != 0 {
-				return c
-			}
-			return cmp.Compare(tieOrder(&a, r.N, released), tieOrder(&b, r.N, released))
+			return o.inReadingOrder(&a, &b, r.N)
 		})
 	}
 	r.Group = make([]int32, r.N)
@@ -35,6 +32,13 @@ func (w *work) place(r *reduce.Reduction) {
 			r.Group[t] = int32(i)
 		}
 	}
+}
+
+// inReadingOrder compares rows of n tokens by position.
+func (p *Plan) inReadingOrder(a, b *reduce.Row, n int) int {
+	released := p.Compat == "released"
+	return cmp.Or(cmp.Compare(a.Position, b.Position),
+		cmp.Compare(tieOrder(a, n, released), tieOrder(b, n, released)))
 }
 
 // tieOrder is the key that orders rows of equal position, which only means can cause: kept rows

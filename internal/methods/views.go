@@ -165,8 +165,7 @@ func (w *work) plain(m *method) (*reduce.Reduction, error) {
 		if w.o.ReleasedOrder {
 			return releasedOrder(&a, &b)
 		}
-		return cmp.Or(cmp.Compare(a.Position, b.Position),
-			cmp.Compare(tieOrder(&a.Row, r.N, false), tieOrder(&b.Row, r.N, false)))
+		return w.o.inReadingOrder(&a.Row, &b.Row, r.N)
 	})
 	r.Group = make([]int32, r.N)
 	for i := range r.Group {
