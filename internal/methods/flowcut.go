@@ -206,7 +206,7 @@ func (e *Encoding) flowCut(
 	} else {
 		e.ints(at+"kept", kept)
 	}
-	if left > keep {
+	if o.merges() {
 		r := &reduce.StageResult{
 			Stage: reduce.Stage{Layer: block, Kept: keep, Merged: left - keep}, Before: n,
 			Kept: kept,

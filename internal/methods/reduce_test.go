@@ -57,7 +57,8 @@ var settings = []Options{
 	{}, {Compat: "released"}, {Restore: true, Gamma: new(0.)}, {Restore: true}, {Restore: true, Gamma: new(0.75), Compat: "paper"},
 	{Restore: true, Gamma: new(1.)}, {Restore: true, Compat: "released"}, {Restore: true, Positions: "sequential", MergePosition: "mean"},
 	{Restore: true, Compat: "released", MergePosition: "last"}, {Restore: true, Anchors: "uniform", MergePosition: "anchor"},
-	{Restore: true, MergePosition: "median-mean"},
+	{Restore: true, MergePosition: "median-mean"}, {Restore: true, Gamma: new(1.), Join: "all"},
+	{Restore: true, Gamma: new(1.), Join: "count"},
 }
 
 // TestMethods is the suite that every method of the table passes. Methods inside the decoder need
