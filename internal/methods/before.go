@@ -177,7 +177,7 @@ func (p *Plan) encodedOnly(o *Options, d *reduce.Declaration) error {
 		p.choose(o)
 		p.MergePosition, p.Anchors, p.AnchorPool, p.Join = "", "", "", "count"
 	}
-	return p.complete(d)
+	return p.complete(o, d)
 }
 
 // precede plans the method before the base, and where the base's tokens come from.

@@ -387,7 +387,7 @@ func TestGoldenRestore(t *testing.T) {
 			in := cases.load(t, part[0])
 			o.Base, o.Restore = part[1], true
 			o.NVis, o.Gamma = int(number(t, part[2], "n")), new(number(t, part[3], "g"))
-			if *o.Gamma == 1 {
+			if *o.Gamma == 0 || *o.Gamma == 1 {
 				o.AnchorPool = ""
 			}
 			states++
@@ -462,8 +462,10 @@ func TestGoldenRestore(t *testing.T) {
 				q := o
 				q.MergePosition = position
 				if leaf == "last" {
-					q.Compat, q.Anchors, q.AnchorPool = "paper", r.Options.Anchors,
-						r.Options.AnchorPool
+					q.Compat, q.Anchors = "paper", r.Options.Anchors
+					if *o.Gamma > 0 {
+						q.AnchorPool = r.Options.AnchorPool
+					}
 				}
 				moved := mustReduce(t, in, q)
 				got := make([]float32, len(want))

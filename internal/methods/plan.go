@@ -134,7 +134,7 @@ func Resolve(o Options, f Facts) (*Plan, error) {
 	if f.Views != nil && !f.Texts {
 		p.Newlines = or(o.Newlines, "drop")
 	}
-	if err := p.complete(d); err != nil {
+	if err := p.complete(&o, d); err != nil {
 		return nil, err
 	}
 	return p, p.check()
@@ -298,10 +298,16 @@ func (p *Plan) withoutEffect(o *Options) (all []idle) {
 		add("with base "+p.method.Name+" (which makes every row itself: RESTORE only calibrates)",
 			"gamma", "anchors", "anchor-pool", "join", "merge-position")
 	}
-	if o.gamma() == 1 {
+	switch o.gamma() {
+	case 0:
+		add("with gamma 0 (no token is kept)", "join", "anchor-pool")
+	case 1:
 		names := []string{"anchors", "anchor-pool"}
 		if o.Join != "all" && o.Join != "count" {
-			names = append(names, "join", "merge-position")
+			names = append(names, "join")
+		}
+		if o.Join != "all" {
+			names = append(names, "merge-position")
 		}
 		add("with gamma 1 (there are no anchors)", names...)
 	}
@@ -542,17 +548,21 @@ func (p *Plan) anchorRules(o *Options) {
 }
 
 // complete sets the method's own parameters.
-func (p *Plan) complete(d *reduce.Declaration) error {
-	if p.own == nil {
-		return nil
-	}
+func (p *Plan) complete(o *Options, d *reduce.Declaration) error {
 	if p.method.pick != nil && p.Restore && p.Keep == 0 {
+		why := fmt.Sprintf("with gamma %v of a budget of %d (the base keeps nothing)", p.Gamma,
+			p.NVis)
 		for _, q := range d.Parameters() {
 			if d.Given(q.Name) {
-				return useless(q.Name, shown(valueOf(d, q.Name)), fmt.Sprintf(
-					"with gamma %v of a budget of %d (the base keeps nothing)", p.Gamma, p.NVis))
+				return useless(q.Name, shown(valueOf(d, q.Name)), why)
 			}
 		}
+		if o.Seed != nil {
+			return useless("seed", fmt.Sprint(*o.Seed), why)
+		}
+	}
+	if p.own == nil {
+		return nil
 	}
 	if c, ok := p.own.(completer); ok {
 		if err := c.complete(p, d); err != nil {
