@@ -198,7 +198,7 @@ func (r *Reduction) Check() error {
 	if covered+dropped != r.N {
 		return broken("%d tokens in rows and %d dropped, want %d together", covered, dropped, r.N)
 	}
-	if (r.Options.Merge > 0 || r.open()) && dropped > 0 {
+	if (r.Options.Merge > 0 || r.joins()) && dropped > 0 {
 		return broken("%d tokens dropped though merging is on", dropped)
 	}
 	return nil
@@ -206,9 +206,11 @@ func (r *Reduction) Check() error {
 
 // open reports whether other tokens may be part of a kept token's row.
 func (r *Reduction) open() bool {
-	o := &r.Options
-	return o.Join == "all" || o.Join == "count" || o.Restore && o.Before != nil
+	return r.joins() || r.Options.Restore && r.Options.Before != nil
 }
+
+// joins reports whether tokens that are neither kept nor anchors may join kept ones.
+func (r *Reduction) joins() bool { return r.Options.Join == "all" || r.Options.Join == "count" }
 
 // broken returns an error of Check.
 func broken(format string, a ...any) error {

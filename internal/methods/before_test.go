@@ -254,6 +254,16 @@ func TestBefore(t *testing.T) {
 			}
 		}
 	}
+	// Without anchors the tokens of cells that are not kept are dropped.
+	r, err := reduceInput(in, Options{
+		Base: "grid", Before: "pixelprune", NVis: 3, Restore: true, Gamma: new(1.),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil || len(r.Rows) != 3 || !slices.Contains(r.Group, -1) {
+		t.Errorf("gamma 1: rows %v, groups %v, %v", r.Rows, r.Group, err)
+	}
 }
 
 // checkLeft checks that rows begin with the tokens that were left.
