@@ -117,6 +117,10 @@ func (c *cdPrunerParams) negative(noClass bool) bool {
 
 func cdPruner(w *work, k int) (*selection, error) {
 	in, c := w.in, w.o.own.(*cdPrunerParams)
+	if c.sign != "auto" && c.aligns(in) {
+		return nil, useless("cdpruner-sign", c.sign,
+			"with clip_image and clip_text (in whose space it is negative)")
+	}
 	parts := [][2]int{{in.N, k}} // tokens, and how many of them are kept
 	if c.form == "genai" && c.halves && in.N > 1 {
 		parts = [][2]int{{in.N / 2, k / 2}, {in.N - in.N/2, k - k/2}}
@@ -143,6 +147,11 @@ func cdPruner(w *work, k int) (*selection, error) {
 	return sel, nil
 }
 
+// aligns reports whether relevance comes from CLIP's common space.
+func (c *cdPrunerParams) aligns(in *reduce.Input) bool {
+	return c.form == "paper" && in.ClipImage != nil
+}
+
 // relevance returns r of all tokens.
 func (c *cdPrunerParams) relevance(w *work) []float64 {
 	in, sign := w.in, 1.0
@@ -150,7 +159,7 @@ func (c *cdPrunerParams) relevance(w *work) []float64 {
 		sign = -1
 	}
 	r := make([]float64, in.N)
-	if c.form == "paper" && in.ClipImage != nil {
+	if c.aligns(in) {
 		d := in.ClipDim
 		rows := len(in.ClipText) / d
 		w.pool.Run(in.N, func(i int) {

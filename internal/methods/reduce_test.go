@@ -531,6 +531,13 @@ func TestDegenerate(t *testing.T) {
 	bad = with(t16, func(in *reduce.Input) { in.X[3*in.C+1] = float32(math.Inf(1)) })
 	wantError(t, bad, Options{Base: "divprune", NVis: 5}, "X",
 		fmt.Sprintf("value %d is +Inf", 3*t16.C+1))
+	clip := with(t16, func(in *reduce.Input) {
+		in.ClipDim, in.ClipImage, in.ClipText = 1, make([]float32, in.N), []float32{1}
+		in.Text = make([]float32, in.C)
+	})
+	wantError(t, clip, Options{Base: "cdpruner", NVis: 5, Own: map[string]any{
+		"cdpruner-form": "paper", "cdpruner-sign": "positive",
+	}}, "cdpruner-sign", "positive", "clip_image")
 	wantError(t, &reduce.Input{N: 4, C: 1, X: make([]float32, 4)},
 		Options{Base: "vispruner", NVis: 4, Compat: "released"}, "needs cls_attn")
 	if _, err := Reduce(t16, &Plan{Resolved: reduce.Resolved{Base: "holov", N: 16, NVis: 4}},
