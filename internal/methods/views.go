@@ -51,11 +51,15 @@ func (p *Plan) checkViews(sizes []int) error {
 	for _, n := range sizes {
 		total += n
 	}
-	if total != p.N {
-		return refused("newlines", errs.Conflict, p.Newlines, "drop",
-			p.method.Name+" selects in each view of the picture, and newlines are in none")
+	switch {
+	case total == p.N:
+		return nil
+	case p.Newlines == "drop": // a file has tokens that are in no view
+		return fmt.Errorf("methods: %s: view: %d of %d tokens are in none, want each in one: it "+
+			"selects in each view", p.method.Name, p.N-total, p.N)
 	}
-	return nil
+	return refused("newlines", errs.Conflict, p.Newlines, "drop",
+		p.method.Name+" selects in each view of the picture, and newlines are in none")
 }
 
 // checkShares asks the criterion whether it can keep its share, or each view's.

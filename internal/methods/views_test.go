@@ -107,8 +107,17 @@ func TestViewsInvariants(t *testing.T) {
 							o, err := Resolve(Options{Base: m.Name, NVis: n, Restore: on,
 								Compat: compat}, Facts{Tokens: in.N, Views: sizes})
 							if m.PerView && newlines > 0 && n < in.N {
-								if err == nil || !strings.Contains(err.Error(), "newlines") {
-									t.Errorf("%s: got %v, want a refusal", name, err)
+								// a file has them anyway; of a model, newlines keep would keep them
+								for newlines, want := range map[string]string{
+									"": "view: 8 of", "keep": "newlines: got keep, want drop",
+								} {
+									_, err := Resolve(Options{Base: m.Name, NVis: n, Restore: on,
+										Compat: compat, Newlines: newlines}, Facts{
+										Tokens: in.N, Views: sizes, Newlines: true,
+									})
+									if err == nil || !strings.Contains(err.Error(), want) {
+										t.Errorf("%s: got %v, want %q", name, err, want)
+									}
 								}
 								continue
 							}
