@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -26,7 +27,7 @@ func (s *schema) combine(p *parser) error {
 			s.minItems = min(s.minItems, s.maxItems)
 		}
 	}
-	if s.nameList != nil {
+	if s.names != nil && s.names.inEnum != nil {
 		s.listNames(p)
 	}
 	if s.oneOf != nil {
@@ -80,13 +81,14 @@ func (s *schema) listNames(p *parser) {
 		s.byName = map[string]*schema{}
 	}
 	listed := map[string]bool{}
-	for _, v := range s.nameList {
+	for _, v := range s.names.enum {
 		if listed[v.text] = true; s.byName[v.text] == nil {
 			s.byName[v.text] = of
 			s.props = append(s.props, property{v.text, of})
 		}
 	}
 	s.props = slices.DeleteFunc(s.props, func(p property) bool { return !listed[p.name] })
+	maps.DeleteFunc(s.byName, func(name string, _ *schema) bool { return !listed[name] })
 	s.hasProps = true
 	s.extra = p.empty(s.at.to("propertyNames"))
 	s.extra.never = true

@@ -207,19 +207,20 @@ func (k *keyword) propertyNames() error {
 	if k.v.kind != typeObject {
 		return k.bad(want)
 	}
+	k.s.names = k.p.empty(k.at)
 	for i, name := range k.v.keys {
 		e := k.v.elems[i]
 		switch {
 		case name == "type" && e.kind == typeString && e.text == "string":
 		case name == "enum" && e.kind == typeArray:
-			k.s.nameList = e.elems
+			k.s.names.merge(k.p, e.elems)
 		case name == "const":
-			k.s.nameList = []*value{e}
+			k.s.names.merge(k.p, []*value{e})
 		default:
 			return k.bad(want)
 		}
 	}
-	for _, e := range k.s.nameList {
+	for _, e := range k.s.names.enum {
 		if e.kind != typeString {
 			return k.bad(want)
 		}

@@ -19,23 +19,28 @@ type decimal struct {
 // rounded to one that compares alike with all numbers of at most 17 digits and a shorter exponent.
 const farDigits = 400
 
-// parseDecimal reads a number in JSON's notation.
-func parseDecimal(text string) decimal {
-	text, neg := strings.CutPrefix(text, "-")
+// farShift limits exponents: the digits of no schema move a number beyond it back.
+const farShift = 1 << 20
+
+// significant splits a number in JSON's notation: its digits from the first to the last that is not
+// 0, and how many of them are before the point. Zero has no digits, and is not negative.
+func significant(text string) (neg bool, digits string, point int) {
+	text, neg = strings.CutPrefix(text, "-")
 	digits, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	whole, frac, _ := strings.Cut(digits, ".")
-	digits = strings.TrimRight(whole+frac, "0")
-	shift, err := strconv.Atoi(exponent)
-	if err != nil && exponent != "" {
-		shift = 2 * farDigits * 1000
-		if exponent[0] == '-' {
-			shift = -shift
-		}
+	shift, _ := strconv.Atoi(exponent) // of "" it is 0, beyond its range the nearest in it
+	digits = strings.TrimLeft(whole+frac, "0")
+	point = len(digits) - len(frac) + max(-farShift, min(shift, farShift))
+	if digits = strings.TrimRight(digits, "0"); digits == "" {
+		return false, "", 0
 	}
-	point := len(whole) + shift
-	cut := len(digits) - len(strings.TrimLeft(digits, "0"))
-	digits, point = digits[cut:], point-cut
-	d := decimal{neg: neg && digits != ""}
+	return neg, digits, point
+}
+
+// parseDecimal reads a number in JSON's notation.
+func parseDecimal(text string) decimal {
+	neg, digits, point := significant(text)
+	d := decimal{neg: neg}
 	switch {
 	case digits == "":
 	case point > farDigits:

@@ -94,9 +94,9 @@ type schema struct {
 	patterns              []pattern // of pattern and format
 	numbers               numbers
 	anyOf, allOf, oneOf   []*schema
-	nameList              []*value // of propertyNames; nil: absent
-	choice                string   // discriminator's property
-	refName               string   // as written, "" if absent
+	names                 *schema // propertyNames; nil: absent
+	choice                string  // discriminator's property
+	refName               string  // as written, "" if absent
 	ref                   *schema
 }
 

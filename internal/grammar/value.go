@@ -63,7 +63,8 @@ func (p *parser) identify(v *value) {
 	switch v.kind {
 	case typeNumber:
 		v.text = shortest(v.text)
-		key = append(key, canonical(v.text)...)
+		neg, digits, point := significant(v.text)
+		key = fmt.Appendf(key, "%t %s %d", neg, digits, point)
 	case typeArray:
 		for _, e := range v.elems {
 			key = binary.AppendUvarint(key, uint64(e.id))
@@ -90,19 +91,6 @@ func (p *parser) identify(v *value) {
 	v.id = id
 }
 
-// canonical returns the same text for numbers of the same value. Numbers beyond the exact integers
-// of float64 count as equal only as they are written.
-func canonical(number string) string {
-	f, err := strconv.ParseFloat(number, 64)
-	switch {
-	case err != nil || math.Abs(f) >= 1<<53:
-		return "as written " + number
-	case f == 0:
-		return "0" // -0 too
-	}
-	return strconv.FormatFloat(f, 'g', -1, 64)
-}
-
 // shortest returns a number without exponent and needless zeros, unless it is shorter as written.
 func shortest(number string) string {
 	f, err := strconv.ParseFloat(number, 64)
@@ -117,8 +105,8 @@ func shortest(number string) string {
 
 // whole reports whether a number is an integer as JSON Schema defines it.
 func (v *value) whole() bool {
-	f, err := strconv.ParseFloat(v.text, 64)
-	return err == nil && f == math.Trunc(f)
+	_, digits, point := significant(v.text)
+	return len(digits) <= point
 }
 
 // append appends the value as generated text writes it.
