@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"iter"
 	"strconv"
 )
@@ -102,31 +101,13 @@ func (t Item) Bytes() []byte {
 
 // Int reads an item that is a whole number between least and most.
 func (t Item) Int(least, most int64) int64 {
-	s, want := whole(t.raw)
-	n, err := strconv.ParseInt(s, 10, 64)
-	switch {
-	case err != nil:
-		t.Fail("invalid_type", "got %s, want %s", Describe(t.raw), want)
-	case n < least:
-		t.Fail("integer_below_min_value", "got %d, want at least %d", n, least)
-	case n > most:
-		t.Fail("integer_above_max_value", "got %d, want at most %d", n, most)
-	}
+	n, _ := integer(t.raw, least, most, t.Fail)
 	return n
 }
 
 // Float reads an item that is a number between least and most.
 func (t Item) Float(least, most float64) float64 {
-	s, want := number(t.raw, "a number")
-	v, err := strconv.ParseFloat(s, 64)
-	switch {
-	case err != nil && !errors.Is(err, strconv.ErrRange):
-		t.Fail("invalid_type", "got %s, want %s", Describe(t.raw), want)
-	case v < least:
-		t.Fail("decimal_below_min_value", "got %s, want at least %v", Clip(s), least)
-	case v > most:
-		t.Fail("decimal_above_max_value", "got %s, want at most %v", Clip(s), most)
-	}
+	v, _ := float(t.raw, least, most, false, t.Fail)
 	return v
 }
 

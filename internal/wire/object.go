@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/restore-vlm/restore/internal/files"
 )
@@ -280,50 +278,13 @@ func (o *Object) Bool(name string) bool {
 	return string(bytes.TrimSpace(raw)) == "true"
 }
 
-// maxNumber is the longest number that is read, in bytes.
-const maxNumber = 1 << 10
-
-// number returns a number as written, "" for any other value; want then describes a valid one.
-func number(raw json.RawMessage, kind string) (s, want string) {
-	switch {
-	case Kind(raw) != "a number":
-		return "", kind
-	case len(raw) > maxNumber:
-		return "", fmt.Sprintf("%s of at most %d bytes", kind, maxNumber)
-	}
-	return string(bytes.TrimSpace(raw)), kind
-}
-
-// whole is number for a whole number, without zeros after a point: programs in whose language all
-// numbers are fractions write 4096.0.
-func whole(raw json.RawMessage) (s, want string) {
-	s, want = number(raw, "an integer")
-	if n, zeros, ok := strings.Cut(s, "."); ok && strings.Trim(zeros, "0") == "" {
-		s = n
-	}
-	return s, want
-}
-
-// Int reads a whole number between least and most. A number that does not fit into int64 counts as
-// the nearest one that does.
-func (o *Object) Int(name string, least, most int64) (n int64, given bool) {
+// Int reads a whole number between least and most. ok reports whether there is one.
+func (o *Object) Int(name string, least, most int64) (n int64, ok bool) {
 	raw := o.Raw(name)
 	if raw == nil {
 		return 0, false
 	}
-	s, want := whole(raw)
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil && (s == "" || !errors.Is(err, strconv.ErrRange)) {
-		o.Fail("invalid_type", name, "got %s, want %s", Describe(raw), want)
-		return 0, false
-	}
-	switch {
-	case n < least:
-		o.Fail("integer_below_min_value", name, "got %s, want at least %d", Clip(s), least)
-	case n > most:
-		o.Fail("integer_above_max_value", name, "got %s, want at most %d", Clip(s), most)
-	}
-	return n, true
+	return integer(raw, least, most, o.at(name))
 }
 
 // Exact records an error if a whole number does not fit into int64.
@@ -339,27 +300,18 @@ func (o *Object) Exact(name string) {
 }
 
 // Float reads a number between least and most; above says that least itself is too
-// small.
-func (o *Object) Float(name string, least, most float64, above bool) (v float64, given bool) {
+// small. ok reports whether there is one.
+func (o *Object) Float(name string, least, most float64, above bool) (v float64, ok bool) {
 	raw := o.Raw(name)
 	if raw == nil {
 		return 0, false
 	}
-	s, want := number(raw, "a number")
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		o.Fail("invalid_type", name, "got %s, want %s", Describe(raw), want)
-		return 0, false
-	}
-	switch {
-	case v < least:
-		o.Fail("decimal_below_min_value", name, "got %s, want at least %v", Clip(s), least)
-	case above && v <= least:
-		o.Fail("decimal_below_min_value", name, "got %s, want more than %v", Clip(s), least)
-	case v > most:
-		o.Fail("decimal_above_max_value", name, "got %s, want at most %v", Clip(s), most)
-	}
-	return v, true
+	return float(raw, least, most, above, o.at(name))
+}
+
+// at is Fail for one field.
+func (o *Object) at(name string) failer {
+	return func(code, format string, args ...any) { o.Fail(code, name, format, args...) }
 }
 
 // Object reads an object; nil if it is absent.
