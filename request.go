@@ -258,8 +258,15 @@ func (r *Request) check() error {
 		return refuse("raw", "a system prompt or pictures", "a raw prompt is text alone")
 	case r.Tokens != nil && (question || r.Raw):
 		return refuse("tokens", "a question too", "tokens are read as they stand")
+	case r.Format.Object && r.Format.Schema != nil:
+		return refuse("format", "a schema for any object", "the schema says what is allowed")
 	}
+	last := Role("")
 	for _, m := range r.Messages {
+		if last = m.Role; last != System && last != User && last != Assistant {
+			return &errs.OptionError{Name: "messages", Got: fmt.Sprintf("role %q", last),
+				Want: "system, user or assistant", Fault: errs.Invalid}
+		}
 		for _, p := range m.Parts {
 			switch {
 			case p.Picture != nil && p.Text != "":
@@ -269,6 +276,10 @@ func (r *Request) check() error {
 				return refuse("messages", "a reduction of a text", "pictures are reduced")
 			}
 		}
+	}
+	if r.Messages != nil && last != User {
+		return &errs.OptionError{Name: "messages", Got: fmt.Sprintf("role %q at the end", last),
+			Want: "a user's message there", Fault: errs.Invalid}
 	}
 	i := 0
 	for p := range r.pictures() {

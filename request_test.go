@@ -27,6 +27,17 @@ func TestRequestErrors(t *testing.T) {
 			"messages", errs.Conflict},
 		"a reduced text": {part(restore.Part{Text: "x", Reduction: holov}),
 			"messages", errs.Conflict},
+		"an unknown role": {restore.Request{Messages: []restore.Message{
+			{Role: "tool", Parts: []restore.Part{{Text: "x"}}},
+			{Role: restore.User, Parts: []restore.Part{{Text: "x"}}},
+		}}, "messages", errs.Invalid},
+		"an assistant's message at the end": {restore.Request{Messages: []restore.Message{
+			{Role: restore.User, Parts: []restore.Part{{Text: "x"}}},
+			{Role: restore.Assistant, Parts: []restore.Part{{Text: "x"}}},
+		}}, "messages", errs.Invalid},
+		"no message": {restore.Request{Messages: []restore.Message{}}, "messages", errs.Invalid},
+		"a schema for any object": {restore.Request{Prompt: "x", Format: restore.Format{
+			Object: true, Schema: []byte(`{"type":"null"}`)}}, "format", errs.Conflict},
 		"places in a raw prompt": {restore.Request{Prompt: "x", Raw: true, Places: []int{0}},
 			"raw", errs.Conflict},
 		"a raw prompt of bytes": {restore.Request{Prompt: "a\xffb", Raw: true},

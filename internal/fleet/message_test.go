@@ -65,6 +65,8 @@ func TestRequestAsSent(t *testing.T) {
 		messages []restore.Message
 	}{
 		"a text alone": {restore.Request{Prompt: "Why?"}, user(restore.Part{Text: "Why?"})},
+		"any object": {restore.Request{Prompt: "Why?", Format: restore.Format{Object: true}},
+			user(restore.Part{Text: "Why?"})},
 		"pictures": {restore.Request{Prompt: "this and that", System: "Be brief.", Reduction: holov,
 			Pictures: []*restore.Picture{small, large}, Places: []int{0, 9}},
 			append([]restore.Message{{Role: restore.System,
@@ -82,8 +84,8 @@ func TestRequestAsSent(t *testing.T) {
 			Sampling: restore.Sampling{Temperature: 0.7, TopK: 4, TopP: 0.9, MinP: 0.1,
 				Seed: math.MaxInt64},
 			Stop: []string{"\n", "<end>"}, Logprobs: true, Top: 3, Groups: true, NoCache: true,
-			Salt: "s", Format: restore.Format{Object: true,
-				Schema: json.RawMessage(`{"type":"object"}`)}}, user(restore.Part{Text: "x"})},
+			Salt: "s", Format: restore.Format{Schema: json.RawMessage(`{"type":"object"}`)}},
+			user(restore.Part{Text: "x"})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := answerOf(t.Context(), k, &c.sent); err != nil {
