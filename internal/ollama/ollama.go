@@ -79,7 +79,7 @@ func newCall(o *wire.Object, f *api.Front, field string) *api.Call {
 		q.Stream = o.Bool("stream")
 	}
 	switch raw := o.Raw("format"); {
-	case wire.IsEmpty(raw) && string(raw) != "{}" || string(raw) == `""`:
+	case wire.IsEmpty(raw) && wire.Kind(raw) != "an object" || string(raw) == `""`:
 	case string(raw) == `"json"`:
 		q.Format.Object, q.FormatPath = true, "format"
 	case wire.Kind(raw) == "an object":

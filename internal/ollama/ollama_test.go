@@ -68,6 +68,10 @@ func TestRequests(t *testing.T) {
 		string(r.Format.Schema) != `{"type":"null"}` {
 		t.Errorf("got %+v %+v", q, r)
 	}
+	q, err = ParseGenerate([]byte(`{"prompt":"any value","format":{ }}`), env)
+	if r = ok(t, q, err); string(r.Format.Schema) != `{ }` {
+		t.Errorf("got %+v", r.Format)
+	}
 	q, err = ParseGenerate([]byte(`{"prompt":"as it is","raw":true}`), env)
 	if r = ok(t, q, err); !r.Raw || r.Prompt != "as it is" || r.Messages != nil {
 		t.Errorf("got %+v", r)

@@ -171,7 +171,7 @@ func upload(x *exchange) (any, error) {
 	parts, err := x.r.MultipartReader()
 	if err != nil {
 		return nil, wire.New(http.StatusUnsupportedMediaType, "unsupported_media_type", "",
-			"Content-Type: got %s, want multipart/form-data", wire.Quote(
+			"Content-Type: got %s, want multipart/form-data with a boundary", wire.Quote(
 				x.r.Header.Get("Content-Type")))
 	}
 	f := form{x: x}
@@ -373,14 +373,18 @@ func parseBatch(body []byte) (*jobs.NewBatch, error) {
 		}
 	}
 	var keep keepTime
-	if o.Has("output_expires_after") {
-		k := o.Object("output_expires_after")
-		keep.anchor = k.String("anchor")
+	known := []*wire.Object{o}
+	if k := o.Object("output_expires_after"); k != nil {
+		k.Require("anchor", "created_at")
+		k.Require("seconds", "a number of seconds")
 		seconds, _ := k.Int("seconds", 0, int64(keepMost/time.Second))
-		keep.seconds = strconv.FormatInt(seconds, 10)
+		keep = keepTime{k.String("anchor"), strconv.FormatInt(seconds, 10)}
+		known = append(known, k)
 	}
-	for _, name := range o.Unread() {
-		o.Fail("unknown_parameter", name, "is no field of a batch")
+	for _, o := range known {
+		for _, name := range o.Unread() {
+			o.Fail("unknown_parameter", wire.Name(name), "is no field of a batch")
+		}
 	}
 	if err := o.Err(); err != nil {
 		return nil, err

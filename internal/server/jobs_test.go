@@ -179,7 +179,10 @@ func TestFilesOfKeys(t *testing.T) {
 		`,"metadata":{"` + strings.Repeat("x", 65) + `":"y"}`:   "invalid_value",
 		`,"metadata":{"x":"` + strings.Repeat("日", 513) + `"}`:  "invalid_value",
 		`,"output_expires_after":{"anchor":"x","seconds":3600}`: "invalid_value",
-		`,"endpoint":"/v1/embeddings"`:                          "",
+		`,"output_expires_after":{"anchor":"created_at"}`:       "missing_required_parameter",
+		`,"output_expires_after":{"anchor":"created_at","seconds":3600,"minutes":9}`: "unknown_" +
+			"parameter",
+		`,"endpoint":"/v1/embeddings"`: "",
 	} {
 		status, reply := begin(a, file, more)
 		if status != 400 || want != "" && code(reply) != want {
