@@ -87,12 +87,7 @@ func newCall(o *wire.Object, f *api.Front) *api.Call {
 // refuse refuses fields that would change the answer, except with values that change nothing, and
 // accepts labels.
 func refuse(o *wire.Object, f *api.Front) {
-	lacks := func(name, what string) { o.Lack(name, "%q does not support %s", f.About.ID, what) }
-	for _, name := range []string{"tools", "mcp_servers"} {
-		if !wire.IsEmpty(o.Raw(name)) {
-			lacks(name, "tools")
-		}
-	}
+	f.Lacks(o, "tools", "tools", "mcp_servers")
 	for _, c := range []struct {
 		name, what string
 		neutral    []string
@@ -101,15 +96,10 @@ func refuse(o *wire.Object, f *api.Front) {
 		x := o.Object(c.name)
 		if x != nil && x.Require("type", strings.Join(c.neutral, " or ")) &&
 			!slices.Contains(c.neutral, x.String("type")) {
-			lacks(c.name, c.what)
+			f.Lacks(o, c.what, c.name)
 		}
 	}
-	for _, name := range []string{"container", "context_management", "output_format"} {
-		if raw := o.Raw(name); raw != nil {
-			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
-				wire.Describe(raw))
-		}
-	}
+	o.Refuse("", "container", "context_management", "output_format")
 	o.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics",
 		"user_profile_id", "workspace_id")
 }

@@ -139,6 +139,19 @@ func pair(item wire.Item, last int64, p *restore.Penalties) {
 	}
 }
 
+// MaxTop is the most other tokens of which log probabilities are reported.
+const MaxTop = 20
+
+// Logprobs reads whether log probabilities are reported, and of how many other tokens.
+func Logprobs(o *wire.Object, c *Call) {
+	c.Logprobs = o.Bool("logprobs")
+	n, _ := o.Int("top_logprobs", 0, MaxTop)
+	if c.Top = int(n); n > 0 && !c.Logprobs {
+		o.Fail("invalid_value", "top_logprobs", "got %d without logprobs, want logprobs: true too",
+			n)
+	}
+}
+
 // Choices reads the number of choices. Package openai calls it after Sampling.
 func Choices(o *wire.Object, c *Call) {
 	if n, ok := o.Int("n", 1, maxChoices); ok {
@@ -282,6 +295,15 @@ func layerOf(x *wire.Object, but []string) layer {
 		l.object = json.RawMessage("{" + b.String() + "}")
 	}
 	return l
+}
+
+// Lacks refuses fields that request what the model does not support, unless they are empty.
+func (f *Front) Lacks(o *wire.Object, what string, names ...string) {
+	for _, name := range names {
+		if !wire.IsEmpty(o.Raw(name)) {
+			o.Lack(name, "%q does not support %s", f.About.ID, what)
+		}
+	}
 }
 
 // RefuseUnknown refuses fields of an object that are not in names.

@@ -5,7 +5,6 @@ package ollama
 import (
 	"math"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/restore-vlm/restore"
@@ -42,12 +41,7 @@ func ParseGenerate(body []byte, f *api.Front) (*api.Call, error) {
 	}
 	f = f.Named(o.String("model"))
 	q := newCall(o, f, "prompt")
-	for _, name := range []string{"suffix", "template", "context"} {
-		if raw := o.Raw(name); !wire.IsEmpty(raw) && string(raw) != `""` {
-			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
-				wire.Describe(raw))
-		}
-	}
+	o.Refuse("", "suffix", "template", "context")
 	text, system, raw := o.String("prompt"), o.String("system"), o.Bool("raw")
 	parts := images(o, q, f)
 	switch {
@@ -79,7 +73,7 @@ func newCall(o *wire.Object, f *api.Front, field string) *api.Call {
 		q.Stream = o.Bool("stream")
 	}
 	switch raw := o.Raw("format"); {
-	case wire.IsEmpty(raw) && wire.Kind(raw) != "an object" || string(raw) == `""`:
+	case wire.IsEmpty(raw) && wire.Kind(raw) != "an object":
 	case string(raw) == `"json"`:
 		q.Format.Object, q.FormatPath = true, "format"
 	case wire.Kind(raw) == "an object":
@@ -88,20 +82,10 @@ func newCall(o *wire.Object, f *api.Front, field string) *api.Call {
 		o.Fail("invalid_value", "format", "got %s, want \"json\" or a JSON schema",
 			wire.Describe(raw))
 	}
-	if raw := o.Raw("think"); !wire.IsEmpty(raw) {
-		o.Lack("think", "%q does not support thinking", f.About.ID)
-	}
-	if raw := o.Raw("tools"); !wire.IsEmpty(raw) {
-		o.Lack("tools", "%q does not support tools", f.About.ID)
-	}
+	f.Lacks(o, "thinking", "think")
+	f.Lacks(o, "tools", "tools")
 	o.Ignore("keep_alive")
-	if q.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
-		n, _ := o.Int("top_logprobs", 0, 20)
-		if q.Top = int(n); n > 0 && !q.Logprobs {
-			o.Fail("invalid_value", "top_logprobs",
-				"got %d without logprobs, want logprobs: true too", n)
-		}
-	}
+	api.Logprobs(o, q)
 	api.ReadExtension(o, q)
 	if x := o.Object("options"); x != nil {
 		options(x, q, f)
@@ -143,9 +127,7 @@ func options(x *wire.Object, r *api.Call, f *api.Front) {
 	if n, ok := x.Int("num_ctx", 1, int64(f.About.Context)); ok {
 		r.Request.Context = int(n)
 	}
-	if v, ok := x.Float("mirostat", math.Inf(-1), math.Inf(1), false); ok && v != 0 {
-		x.Fail("unsupported_parameter", "mirostat", "got %v, want 0 or nothing", v)
-	}
+	x.Only("mirostat", "0")
 	x.Ignore("num_thread", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "low_vram",
 		"numa", "num_keep")
 	api.Note(r, x)
@@ -157,9 +139,7 @@ func messages(o *wire.Object, r *api.Call, f *api.Front) {
 	if d.Each(o, func(m *wire.Object) {
 		role, text := d.Role(m), m.String("content")
 		parts := images(m, r, f)
-		if !wire.IsEmpty(m.Raw("tool_calls")) {
-			m.Lack("tool_calls", "%q does not support tools", f.About.ID)
-		}
+		f.Lacks(m, "tools", "tool_calls")
 		m.Ignore("thinking", "tool_name")
 		api.Note(r, m)
 		if role != restore.User && parts != nil {
@@ -191,36 +171,18 @@ func images(o *wire.Object, q *api.Call, f *api.Front) []restore.Part {
 	return parts
 }
 
-// tokenLogprob is a token's log probability.
-type tokenLogprob struct {
-	Token   string  `json:"token"`
-	Logprob float64 `json:"logprob"`
-	Bytes   []int   `json:"bytes"`
-}
-
+// logprob is a token's log probability, with those of other tokens in its place.
 type logprob struct {
-	tokenLogprob
-	Top []tokenLogprob `json:"top_logprobs,omitempty"`
-}
-
-func newTokenLogprob(t *restore.Token) tokenLogprob {
-	out := tokenLogprob{
-		strings.ToValidUTF8(string(t.Bytes), "\ufffd"),
-		t.Logprob,
-		make([]int, len(t.Bytes)),
-	}
-	for i, b := range t.Bytes {
-		out.Bytes[i] = int(b)
-	}
-	return out
+	api.TokenLogprob
+	Top []api.TokenLogprob `json:"top_logprobs,omitempty"`
 }
 
 func newLogprobs(tokens []restore.Token) []logprob {
 	var out []logprob
 	for i := range tokens {
-		l := logprob{tokenLogprob: newTokenLogprob(&tokens[i])}
+		l := logprob{TokenLogprob: api.NewTokenLogprob(&tokens[i])}
 		for j := range tokens[i].Top {
-			l.Top = append(l.Top, newTokenLogprob(&tokens[i].Top[j]))
+			l.Top = append(l.Top, api.NewTokenLogprob(&tokens[i].Top[j]))
 		}
 		out = append(out, l)
 	}

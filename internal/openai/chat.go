@@ -19,14 +19,7 @@ func ParseChat(body []byte, f *api.Front) (*api.Call, error) {
 	common(o, r, f)
 	api.Choices(o, r)
 	api.Limit(o, r, "max_completion_tokens", "max_tokens")
-	if r.Logprobs = o.Bool("logprobs"); o.Has("top_logprobs") {
-		n, _ := o.Int("top_logprobs", 0, maxTop)
-		r.Top = int(n)
-		if !r.Logprobs {
-			o.Fail("invalid_value", "top_logprobs",
-				"got %d without logprobs, want logprobs: true too", n)
-		}
-	}
+	api.Logprobs(o, r)
 	if o.Require("messages", "a list of messages") {
 		messages(o, r, f)
 	}
@@ -71,11 +64,7 @@ func messages(o *wire.Object, r *api.Call, f *api.Front) {
 	d := &api.Dialogue{Call: r, Front: f}
 	if d.Each(o, func(m *wire.Object) {
 		role := d.Role(m)
-		for _, name := range []string{"tool_calls", "function_call"} {
-			if raw := m.Raw(name); !wire.IsEmpty(raw) {
-				m.Lack(name, "%q does not support tools", f.About.ID)
-			}
-		}
+		f.Lacks(m, "tools", "tool_calls", "function_call")
 		m.Ignore("name", "annotations", "refusal", "audio")
 		if m.Require("content", "a string or a list of parts") {
 			d.Add(role, d.Content(m, "content", role, chatPart), m)

@@ -28,10 +28,7 @@ func ParseCompletion(body []byte, f *api.Front) (*api.Call, error) {
 	if n, ok := o.Int("logprobs", 0, 5); ok {
 		r.Logprobs, r.Top = true, int(n)
 	}
-	if raw := o.Raw("suffix"); raw != nil {
-		o.Fail("unsupported_parameter", "suffix", "got %s, want nothing: it is not supported",
-			wire.Describe(raw))
-	}
+	o.Refuse("", "suffix")
 	if o.Require("prompt", "a string, a list of one string, or a list of token ids") {
 		prompt(o, r, f)
 	}
@@ -106,11 +103,12 @@ func newCompletionLogprobs(tokens []restore.Token, characters *int) *completionL
 	for _, t := range tokens {
 		top := map[string]float64{}
 		for _, a := range t.Top {
-			if name := visible(a.Bytes); top[name] == 0 || a.Logprob > top[name] {
+			name := api.Visible(a.Bytes)
+			if _, likelier := top[name]; !likelier {
 				top[name] = a.Logprob
 			}
 		}
-		l.Tokens = append(l.Tokens, visible(t.Bytes))
+		l.Tokens = append(l.Tokens, api.Visible(t.Bytes))
 		l.Logprobs = append(l.Logprobs, t.Logprob)
 		l.Top = append(l.Top, top)
 		offset := *characters

@@ -1,10 +1,7 @@
 package openai
 
 import (
-	"encoding/json"
 	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/wire"
@@ -20,11 +17,8 @@ var Protocol = api.Protocol{
 	Docs: docs, Error: (*wire.Error).JSON, ErrorSchema: errorSchema,
 }
 
-// Fixed limits of requests.
-const (
-	maxTop  = 20
-	maxEcho = 1 << 16 // bytes of a field that a reply repeats
-)
+// maxEcho is the longest field that a reply repeats, in bytes.
+const maxEcho = 1 << 16
 
 var schemaName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
@@ -72,51 +66,16 @@ func format(f *wire.Object, c *api.Call, flat bool) {
 
 // unsupported refuses fields that would change the answer, except with values that change nothing.
 func unsupported(o *wire.Object, f *api.Front) {
-	for _, f := range neutral {
-		raw := o.Raw(f.name)
-		if raw == nil {
-			continue
-		}
-		if slices.Contains(f.values, compact(raw)) || f.number && isNumber(raw, f.values[0]) {
-			continue
-		}
-		if f.number && wire.Kind(raw) != "a number" {
-			o.Fail("invalid_type", f.name, "got %s, want a number", wire.Describe(raw))
-			continue
-		}
-		o.Fail("unsupported_parameter", f.name, "got %s, want %s or nothing", wire.Describe(raw),
-			strings.Join(f.values, ", "))
-	}
-	for _, name := range []string{"tools", "functions"} {
-		if raw := o.Raw(name); raw != nil && compact(raw) != "[]" {
-			o.Lack(name, "%q does not support tools", f.About.ID)
-		}
-	}
-	for _, name := range []string{"tool_choice", "function_call"} {
-		if raw := o.Raw(name); raw != nil && compact(raw) != `"none"` && compact(raw) != `"auto"` {
-			o.Fail("unsupported_value", name,
-				"got %s, want none or auto: %q does not support tools", wire.Describe(raw),
-				f.About.ID)
-		}
-	}
-	for _, name := range refused {
-		if raw := o.Raw(name); raw != nil && compact(raw) != "false" && compact(raw) != "{}" {
-			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
-				wire.Describe(raw))
-		}
-	}
+	o.Only("min_tokens", "0")
+	o.Only("reasoning_effort", `"none"`)
+	o.Only("modalities", `["text"]`)
+	o.Only("verbosity", `"medium"`)
+	o.Only("use_beam_search", "false")
+	f.Lacks(o, "tools", "tools", "functions")
+	o.Only("tool_choice", `"none"`, `"auto"`)
+	o.Only("function_call", `"none"`, `"auto"`)
+	o.Refuse("", refused...)
 	o.Ignore(labels...)
-}
-
-// neutral are fields that are accepted only with values that change nothing.
-var neutral = []struct {
-	name   string
-	values []string
-	number bool
-}{
-	{"min_tokens", []string{"0"}, true}, {"reasoning_effort", []string{`"none"`}, false},
-	{"modalities", []string{`["text"]`}, false}, {"verbosity", []string{`"medium"`}, false},
-	{"use_beam_search", []string{"false"}, false},
 }
 
 // refused are fields that would change the answer.
@@ -149,28 +108,4 @@ var labels = []string{
 	"prompt_cache_key",
 	"prompt_cache_retention",
 	"parallel_tool_calls",
-}
-
-// compact is a value without white space outside strings, "" if it is long.
-func compact(raw json.RawMessage) string {
-	if len(raw) > 64 {
-		return ""
-	}
-	var v any
-	if json.Unmarshal(raw, &v) != nil {
-		return ""
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		return ""
-	}
-	return string(out)
-}
-
-// isNumber reports whether a value equals the number want, in any notation.
-func isNumber(raw json.RawMessage, want string) bool {
-	var v, w float64
-	return wire.Kind(raw) == "a number" && json.Unmarshal(raw, &v) == nil &&
-		json.Unmarshal([]byte(want), &w) == nil &&
-		v == w
 }

@@ -409,10 +409,10 @@ func TestChatRefusals(t *testing.T) {
 			`"builtin" does not support tools`,
 		},
 		{with(`"functions":[{}]`), "unsupported_parameter", "functions", "does not support tools"},
-		{with(`"tool_choice":"required"`), "unsupported_value", "tool_choice", "none or auto"},
+		{with(`"tool_choice":"required"`), "unsupported_parameter", "tool_choice", `"auto" or nothing`},
 		{
-			with(`"function_call":{"name":"f"}`), "unsupported_value", "function_call",
-			"none or auto",
+			with(`"function_call":{"name":"f"}`), "unsupported_parameter", "function_call",
+			`"none", "auto" or nothing`,
 		},
 		{with(`"reasoning_effort":"high"`), "unsupported_parameter", "reasoning_effort", "none"},
 		{with(`"modalities":["text","audio"]`), "unsupported_parameter", "modalities", "text"},
@@ -437,7 +437,7 @@ func TestChatTaken(t *testing.T) {
 		"max_tokens":7,"max_completion_tokens":7,"temperature":0.5,"top_p":1,"top_k":99999999999999999999,"min_p":0,"seed":-5,"stop":["a","b"],"n":1,
 		"logprobs":true,"top_logprobs":2,"response_format":{"type":"json_object"},"ignore_eos":true,"frequency_penalty":0.0,"presence_penalty":0,"logit_bias":{},
 		"tools":[],"functions":[],"tool_choice":"auto","function_call":"none","reasoning_effort":"none","modalities":[ "text" ],"verbosity":"medium","best_of":1,"repetition_penalty":1.0,
-		"min_tokens":0,"use_beam_search":false,"audio":null,"grammar":{},"echo":false,"user":"me","metadata":{"a":1},"store":true,"service_tier":"flex",
+		"min_tokens":0,"use_beam_search":false,"audio":null,"grammar":"","prediction":[],"echo":false,"user":"me","metadata":{"a":1},"store":true,"service_tier":"flex",
 		"foo":{"bar":1},"restore":{"base":"holov","n_vis":5,"report":"groups","cache":false,"cache_salt":"s"},"stream":false,"gone":null}`,
 		),
 	)
@@ -473,7 +473,8 @@ func TestChatTaken(t *testing.T) {
 // Ensure that an empty list of stop strings stops at none. lm-eval sends one for tasks without any,
 // such as IFEval.
 func TestNoStops(t *testing.T) {
-	r, err := parseChat([]byte(`{"messages":[{"role":"user","content":"a"}],"stop":[]}`))
+	r, err := parseChat([]byte(
+		`{"messages":[{"role":"user","content":"a"}],"stop":[],"top_logprobs":0}`))
 	if err != nil || len(r.Stop) > 0 || len(r.Ignored) > 0 {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -514,9 +515,13 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	r, err := parseCompletion([]byte(
-		`{"prompt":"a","max_tokens":3,"logprobs":0,"echo":false,"best_of":1,"suffix":null}`))
+		`{"prompt":"a","max_tokens":3,"logprobs":0,"echo":false,"best_of":1,"suffix":""}`))
 	if err != nil || r.MaxTokens != 3 || !r.Logprobs || r.Top != 0 {
 		t.Errorf("got %+v, %v", r, err)
+	}
+	twice := []restore.Token{{Top: []restore.Token{{Logprob: 0}, {Logprob: -9}}}}
+	if l := newCompletionLogprobs(twice, new(int)); l.Top[0][""] != 0 {
+		t.Errorf("two tokens without text: got %v, want the likelier one", l.Top)
 	}
 	refusals(t, parseCompletion, [][4]string{
 		{`{}`, "missing_required_parameter", "prompt", "missing"},
@@ -632,7 +637,7 @@ func TestResponse(t *testing.T) {
 			"not supported",
 		},
 		{`{"input":"a","prompt":{"id":"p"}}`, "unsupported_parameter", "prompt", "not supported"},
-		{`{"input":"a","background":true}`, "unsupported_parameter", "background", "want false"},
+		{`{"input":"a","background":true}`, "unsupported_parameter", "background", "not supported"},
 		{
 			`{"input":"a","tools":[{"type":"web_search"}]}`,
 			"unsupported_parameter",
@@ -649,11 +654,11 @@ func TestResponse(t *testing.T) {
 			`{"input":"a","reasoning":{"effort":"low"}}`,
 			"unsupported_parameter",
 			"reasoning.effort",
-			"want none",
+			`want "none" or nothing`,
 		},
 		{`{"input":"a","truncation":"auto"}`, "unsupported_parameter", "truncation", "disabled"},
 		{
-			`{"input":"a","context_management":[]}`,
+			`{"input":"a","context_management":[{}]}`,
 			"unsupported_parameter",
 			"context_management",
 			"not supported",

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
@@ -50,19 +48,10 @@ func usage(a *restore.Answer) json.RawMessage {
 	return json.RawMessage(wire.String(u))
 }
 
-// visible converts bytes to text, with U+FFFD for invalid UTF-8.
-func visible(b []byte) string { return strings.ToValidUTF8(string(b), string(utf8.RuneError)) }
-
-// tokenLogprob is a token's log probability in a chat reply.
-type tokenLogprob struct {
-	Token   string  `json:"token"`
-	Logprob float64 `json:"logprob"`
-	Bytes   []int   `json:"bytes"`
-}
-
+// contentLogprob is a token's log probability, with those of other tokens in its place.
 type contentLogprob struct {
-	tokenLogprob
-	Top []tokenLogprob `json:"top_logprobs"`
+	api.TokenLogprob
+	Top []api.TokenLogprob `json:"top_logprobs"`
 }
 
 type logprobs struct {
@@ -70,24 +59,12 @@ type logprobs struct {
 	Refusal *string          `json:"refusal"`
 }
 
-func newTokenLogprob(t *restore.Token) tokenLogprob {
-	out := tokenLogprob{
-		Token:   visible(t.Bytes),
-		Logprob: t.Logprob,
-		Bytes:   make([]int, len(t.Bytes)),
-	}
-	for i, b := range t.Bytes {
-		out.Bytes[i] = int(b)
-	}
-	return out
-}
-
 func contentLogprobs(tokens []restore.Token) []contentLogprob {
 	out := make([]contentLogprob, len(tokens))
 	for i := range tokens {
-		out[i] = contentLogprob{newTokenLogprob(&tokens[i]), []tokenLogprob{}}
+		out[i] = contentLogprob{api.NewTokenLogprob(&tokens[i]), []api.TokenLogprob{}}
 		for j := range tokens[i].Top {
-			out[i].Top = append(out[i].Top, newTokenLogprob(&tokens[i].Top[j]))
+			out[i].Top = append(out[i].Top, api.NewTokenLogprob(&tokens[i].Top[j]))
 		}
 	}
 	return out

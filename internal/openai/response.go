@@ -50,10 +50,7 @@ func parseResponse(body []byte, f *api.Front) (*responseCall, error) {
 	}
 	q.top(o)
 	if t := o.Object("text"); t != nil {
-		if raw := t.Raw("verbosity"); raw != nil && compact(raw) != `"medium"` {
-			t.Fail("unsupported_parameter", "verbosity", "got %s, want medium or nothing",
-				wire.Describe(raw))
-		}
+		t.Only("verbosity", `"medium"`)
 		q.format = echoed(t, "format")
 		format(t.Object("format"), r, true)
 		api.Note(r, t)
@@ -67,40 +64,18 @@ func parseResponse(body []byte, f *api.Front) (*responseCall, error) {
 
 // notStored says what a client can do that refers to an earlier response, as Vercel's AI SDK does
 // unless its option store is false.
-const notStored = "for responses are not stored: set store: false in the client, or send the " +
+const notStored = ", for responses are not stored: set store: false in the client, or send the " +
 	"earlier messages again"
 
 // refuse refuses fields that need stored responses, tools, or thinking.
 func (q *responseCall) refuse(o *wire.Object) {
-	for _, name := range []string{"previous_response_id", "conversation"} {
-		if raw := o.Raw(name); raw != nil {
-			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported, "+
-				notStored, wire.Describe(raw))
-		}
-	}
-	for _, name := range []string{"prompt", "max_tool_calls", "context_management"} {
-		if raw := o.Raw(name); raw != nil {
-			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported",
-				wire.Describe(raw))
-		}
-	}
-	for _, name := range []string{"n", "best_of"} {
-		if raw := o.Raw(name); raw != nil && !isNumber(raw, "1") {
-			o.Fail("unsupported_parameter", name, "got %s, want 1 or nothing", wire.Describe(raw))
-		}
-	}
-	if o.Bool("background") {
-		o.Fail("unsupported_parameter", "background", "got true, want false or nothing")
-	}
-	if raw := o.Raw("truncation"); raw != nil && compact(raw) != `"disabled"` {
-		o.Fail("unsupported_parameter", "truncation", "got %s, want disabled or nothing",
-			wire.Describe(raw))
-	}
+	o.Refuse(notStored, "previous_response_id", "conversation")
+	o.Refuse("", "prompt", "max_tool_calls", "context_management", "background")
+	o.Only("n", "1")
+	o.Only("best_of", "1")
+	o.Only("truncation", `"disabled"`)
 	if x := o.Object("reasoning"); x != nil {
-		if raw := x.Raw("effort"); raw != nil && compact(raw) != `"none"` {
-			x.Fail("unsupported_parameter", "effort", "got %s, want none or nothing",
-				wire.Describe(raw))
-		}
+		x.Only("effort", `"none"`)
 		api.Note(q.Call, x)
 	}
 }
@@ -114,7 +89,7 @@ func (q *responseCall) top(o *wire.Object) {
 		}
 		q.Logprobs = true
 	}
-	n, _ := o.Int("top_logprobs", 0, maxTop)
+	n, _ := o.Int("top_logprobs", 0, api.MaxTop)
 	if q.Top = int(n); n > 0 && !q.Logprobs {
 		o.Fail("invalid_value", "top_logprobs", "got %d, want include: [%q] too", n, member)
 	}
@@ -177,7 +152,7 @@ func item(d *api.Dialogue, m *wire.Object) {
 	if kind := m.Raw("type"); kind != nil && m.String("type") != "message" {
 		why := ""
 		if m.String("type") == "item_reference" {
-			why = ", " + notStored
+			why = notStored
 		}
 		m.Fail("unsupported_value", "type", "got %s, want message%s", wire.Describe(kind), why)
 		return

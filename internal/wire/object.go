@@ -6,8 +6,10 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/restore-vlm/restore/internal/files"
 )
@@ -329,7 +331,38 @@ func (o *Object) child(raw json.RawMessage, path string) *Object {
 	return c
 }
 
-// IsEmpty reports whether a value is one of null, false, {} and [].
+// Refuse records an error about each of these fields that is not empty: what it requests is not
+// supported. why continues the text.
+func (o *Object) Refuse(why string, names ...string) {
+	for _, name := range names {
+		if raw := o.Raw(name); !IsEmpty(raw) {
+			o.Fail("unsupported_parameter", name, "got %s, want nothing: it is not supported%s",
+				Describe(raw), why)
+		}
+	}
+}
+
+// Only records an error about a field that has another value than these, in JSON, which change
+// nothing.
+func (o *Object) Only(name string, values ...string) {
+	raw := o.Raw(name)
+	if raw != nil && !slices.ContainsFunc(values, func(v string) bool { return equal(raw, v) }) {
+		o.Fail("unsupported_parameter", name, "got %s, want %s or nothing", Describe(raw),
+			strings.Join(values, ", "))
+	}
+}
+
+// longEqual is the longest value that is compared, in bytes.
+const longEqual = 64
+
+// equal reports whether a value is the same as another one in JSON, whatever their notations.
+func equal(raw json.RawMessage, value string) bool {
+	var a, b any
+	return len(raw) <= longEqual && json.Unmarshal(raw, &a) == nil &&
+		json.Unmarshal([]byte(value), &b) == nil && reflect.DeepEqual(a, b)
+}
+
+// IsEmpty reports whether a value is one of null, false, {}, [] and "".
 func IsEmpty(raw json.RawMessage) bool {
 	text := make([]byte, 0, len("false"))
 	for _, c := range raw {
@@ -342,7 +375,7 @@ func IsEmpty(raw json.RawMessage) bool {
 		}
 	}
 	switch string(text) {
-	case "", "null", "false", "{}", "[]":
+	case "", "null", "false", "{}", "[]", `""`:
 		return true
 	}
 	return false
