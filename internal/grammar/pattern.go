@@ -83,7 +83,7 @@ func lookaheads(text string) []pattern {
 	var list []pattern
 	for strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") {
 		end := closing(rest)
-		if end < 0 {
+		if end < 0 || strings.IndexAny(rest[end+1:], "*+?{") == 0 { // RE2 refuses it
 			break
 		}
 		list = append(list, pattern{"^(?:" + rest[3:end] + ")", rest[2] == '!'})
@@ -184,10 +184,12 @@ const (
 
 // newFinder compiles a pattern.
 func (a *account) newFinder(p pattern) (*finder, error) {
-	re, err := syntax.Parse("(?s:.*?)(?:"+p.text+")", syntax.Perl)
+	re, err := syntax.Parse(p.text, syntax.Perl)
 	if err != nil {
 		return nil, err // not reached: the parser has checked it
 	}
+	before := &syntax.Regexp{Op: syntax.OpStar, Sub: []*syntax.Regexp{{Op: syntax.OpAnyChar}}}
+	re = &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{before, re}}
 	if err := a.take(size(re) * instBytes); err != nil {
 		return nil, err
 	}
