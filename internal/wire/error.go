@@ -49,7 +49,8 @@ func New(status int, code, param, format string, args ...any) *Error {
 		kind = NotFound
 	case http.StatusTooManyRequests:
 		kind = RateLimit
-	case http.StatusInternalServerError, http.StatusGatewayTimeout:
+	case http.StatusInternalServerError, http.StatusGatewayTimeout,
+		http.StatusInsufficientStorage:
 		kind = APIError
 	case http.StatusServiceUnavailable:
 		kind = Unavailable

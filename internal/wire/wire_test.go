@@ -207,6 +207,7 @@ func TestErrorJSON(t *testing.T) {
 	for want, e := range map[string]*Error{
 		`{"error":{"message":"restore.n_vis: got 577, want at most 576","type":"invalid_request_error","param":"restore.n_vis","code":"integer_above_max_value"}}`: e,
 		`{"error":{"message":"m","type":"rate_limit_error","param":null,"code":"queue_full"}}`:                                                                     New(429, "queue_full", "", "m"),
+		`{"error":{"message":"m","type":"api_error","param":null,"code":"insufficient_storage"}}`:                                                                  New(507, "insufficient_storage", "", "m"),
 		`{"error":{"message":"m","type":"invalid_request_error","param":null,"code":"c","n_prompt_tokens":3,"n_positions":4,"n_ctx":2}}`: {
 			Type: InvalidRequest, Code: "c", Message: "m", PromptTokens: 3, Positions: 4,
 			Context: 2},
