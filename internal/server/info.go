@@ -343,6 +343,7 @@ func (s *Server) tokenizeText(x *exchange, f *api.Front, o *wire.Object) error {
 	text := o.String(field)
 	special, parse := o.Bool("add_special"), o.Bool("parse_special")
 	pieces := o.Bool("with_pieces")
+	o.Refuse(" with a text alone", "restore")
 	if err := o.Err(); err != nil {
 		return err
 	}

@@ -774,6 +774,7 @@ func TestTokenize(t *testing.T) {
 	for _, c := range [][3]string{
 		{"/tokenize", `{"content":"hé"}`, `{"tokens":[104,195,169],"count":3,"max_model_len":4096}`},
 		{"/tokenize", `{"prompt":"h\u00e9","with_pieces":true}`, `{"tokens":[{"id":104,"piece":"h"},{"id":195,"piece":[195]},{"id":169,"piece":[169]}],"count":3,"max_model_len":4096}`},
+		{"/tokenize", `{"content":"a","restore":{"n_vis":5}}`, `{"error":{"message":"restore: got an object, want nothing: it is not supported with a text alone","type":"invalid_request_error","param":"restore","code":"unsupported_parameter"}}`},
 		{"/tokenize", `{"content":""}`, `{"tokens":[],"count":0,"max_model_len":4096}`},
 		{"/detokenize", `{"tokens":[104,105]}`, `{"content":"hi"}`},
 		{"/tokenize", question, `{"count":10,"image_tokens":0,"max_model_len":4096,"restore":{"images":[],"visual_tokens":{"before":0,"kept":0,"merged":0}}}`},
