@@ -217,6 +217,10 @@ func (s *Store) Content(owner, id string) (io.ReadSeekCloser, *File, error) {
 	if err != nil {
 		return nil, nil, s.failed(err)
 	}
+	if info, err := in.Stat(); err != nil || info.Size() != f.Bytes || info.IsDir() {
+		return nil, nil, s.failed(errors.Join(err, in.Close(),
+			fmt.Errorf("jobs: %s: is not what was stored", in.Name())))
+	}
 	out := f.File
 	return in, &out, nil
 }

@@ -603,6 +603,29 @@ func TestFilesGone(t *testing.T) {
 	}
 }
 
+// Ensure that a file that somebody changed in the folder is an error, not another content.
+func TestContentChanged(t *testing.T) {
+	s := newStore(t, t.TempDir())
+	id := uploaded(t, s, "", requests(3))
+	path := filepath.Join(s.filesFolder(), id)
+	for what, change := range map[string]func() error{
+		"cut": func() error { return os.Truncate(path, 5) },
+		"a folder": func() error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		},
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Content("", id); err == nil {
+			t.Errorf("%s: got no error", what)
+		}
+		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Ensure that a batch that cannot be answered for now lets the next one be answered.
 func TestErrorPasses(t *testing.T) {
 	s, e := newStore(t, t.TempDir()), new(echo)
