@@ -68,6 +68,9 @@ func parseBMP(data []byte) (*bmpHeader, error) {
 		for i := range n {
 			h.masks[i] = le.Uint32(data[54+4*i:])
 		}
+		if err := h.checkMasks(); err != nil {
+			return nil, err
+		}
 	default:
 		name := map[uint32]string{
 			4: "JPEG", 5: "PNG", 11: "CMYK", 12: "CMYK RLE8", 13: "CMYK RLE4",
@@ -82,11 +85,31 @@ func parseBMP(data []byte) (*bmpHeader, error) {
 		}
 		h.palette = data[min(end, int64(len(data))):]
 		h.palette = h.palette[:min(len(h.palette), int(colours)*h.entrySize)]
+		end += int64(colours) * int64(h.entrySize)
 	case 16, 24, 32:
 	default:
 		return nil, unsupported(fmt.Sprintf("%d bits a pixel", h.bits))
 	}
+	// some writers give no offset of the rows, or the palette's
+	if h.pixels == 0 || h.pixels == 14+size && h.bits <= 8 {
+		h.pixels = uint32(end)
+	}
 	return h, nil
+}
+
+// checkMasks replaces masks that are all 0, of 32 bits, as the reference does, and refuses those
+// that are not read.
+func (h *bmpHeader) checkMasks() error {
+	colours := [3]uint32(h.masks[:3])
+	switch {
+	case h.bits == 32 && h.masks == [4]uint32{}:
+		h.masks = [4]uint32{0xff0000, 0xff00, 0xff, 0xff000000}
+	case h.bits == 24 && colours == [3]uint32{0xff0000, 0xff00, 0xff}:
+	case h.bits != 16 && h.bits != 32, colours == [3]uint32{}:
+		return unsupported(fmt.Sprintf("colour masks %x of %d bits a pixel; convert it to PNG",
+			colours, h.bits))
+	}
+	return nil
 }
 
 func bmpSize(data []byte) (w, h int64, err error) {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -66,20 +67,25 @@ func TestPromises(t *testing.T) {
 	}
 }
 
+// tiffOf is a little-endian TIFF: a directory of tags with one LONG each, and data after it.
+func tiffOf(entries [][2]uint32, data []byte) []byte {
+	le := binary.LittleEndian
+	out := append([]byte("II*\x00\x08\x00\x00\x00"), byte(len(entries)), 0)
+	for _, e := range entries {
+		out = le.AppendUint16(le.AppendUint16(out, uint16(e[0])), 4)
+		out = le.AppendUint32(le.AppendUint32(out, 1), e[1])
+	}
+	return append(append(out, 0, 0, 0, 0), data...)
+}
+
 // Ensure a tile that is much larger than its picture is refused before it is allocated.
 func TestLargeTile(t *testing.T) {
 	const side = 1 << 16
-	le := binary.LittleEndian
-	data := append([]byte("II*\x00\x08\x00\x00\x00"), 9, 0)
-	for _, e := range [][3]uint32{
-		{tagWidth, 4, 1}, {tagHeight, 4, side}, {tagBitsPerSample, 3, 1},
-		{tagCompression, 3, groupFour}, {tagPhotometric, 3, blackIsZero}, {tagTileWidth, 4, side},
-		{tagTileHeight, 4, side}, {tagTileOffsets, 4, 0}, {tagTileCounts, 4, 9000},
-	} {
-		data = le.AppendUint16(le.AppendUint16(data, uint16(e[0])), uint16(e[1]))
-		data = le.AppendUint32(le.AppendUint32(data, 1), e[2])
-	}
-	data = append(data, make([]byte, 9000)...)
+	data := tiffOf([][2]uint32{
+		{tagWidth, 1}, {tagHeight, side}, {tagBitsPerSample, 1}, {tagCompression, groupFour},
+		{tagPhotometric, blackIsZero}, {tagTileWidth, side}, {tagTileHeight, side},
+		{tagTileOffsets, 0}, {tagTileCounts, 9000},
+	}, make([]byte, 9000))
 	_, err := Decode(data, "a.tif", DecodeOptions{EXIF: true})
 	want := "tiles of 65536x65536 pixels, 536870912 bytes"
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -424,6 +430,87 @@ func TestRuns(t *testing.T) {
 	} {
 		if _, err := Decode(data, name, DecodeOptions{EXIF: true}); err == nil {
 			t.Errorf("%s: decoded", name)
+		}
+	}
+}
+
+// Ensure that headers which say less than usual, or something else than the data, are understood as
+// the reference (Pillow 13.0) understands them, or refused.
+func TestHeaders(t *testing.T) {
+	input := func(name string) []byte { return readFile(t, "testdata", "inputs", name) }
+	set := func(data []byte, at int, values ...byte) []byte {
+		data = bytes.Clone(data)
+		copy(data[at:], values)
+		return data
+	}
+	le := binary.LittleEndian
+	alpha, exif, three := input("webp_lossy_alpha.webp"), input("webp_lossy_exif8.webp"),
+		readFile(t, "testdata", "variants", "three.webp")
+	at := bytes.Index(alpha, []byte("VP8 "))
+	plain := slices.Concat([]byte("RIFF"), le.AppendUint32(nil, uint32(4+len(alpha)-at)),
+		[]byte("WEBP"), alpha[at:])
+	rgba, pal8 := input("tiff_rgba.tif"), input("bmp_pal8.bmp")
+	b32 := set(make([]byte, 74), 0, []byte("BM")...)
+	b32[10], b32[14], b32[18], b32[22], b32[26], b32[28], b32[30] = 70, 56, 1, 1, 1, 32, 3
+	copy(b32[54:], "\x00\x00\xff\x00\x00\xff\x00\x00\xff\x00\x00\x00\x00\x00\x00\xff"+
+		"\x0a\x14\x1e\x80")
+	extra := bytes.Index(rgba, []byte{tagExtraSamples & 255, tagExtraSamples >> 8, 3, 0})
+	for name, c := range map[string][2][]byte{
+		"WebP's alpha without its flag":       {set(alpha, 20, 0), plain},
+		"WebP's orientation without its flag": {set(exif, 20, 0), input("webp_lossy.webp")},
+		"RGBA in TIFF without ExtraSamples":   {set(rgba, extra, 0xe8, 0xfd), rgba},
+		"BMP with masks of 0":                 {set(b32, 54, make([]byte, 16)...), b32},
+		"BMP without an offset":               {set(pal8, 10, 0, 0), pal8},
+		"BMP with the palette's offset":       {set(pal8, 10, 54, 0), pal8},
+	} {
+		got, err := Decode(c[0], name, DecodeOptions{EXIF: true})
+		want, wantErr := Decode(c[1], name, DecodeOptions{EXIF: true})
+		if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got another picture, %v, %v", name, err, wantErr)
+		}
+	}
+
+	// a canvas of 9 by 8 pixels around 8 by 8, opaque and with alpha, and a GIF of 2 by 1 pixels
+	// whose frame covers the first and whose transparent colour is beyond its palette
+	gif := "GIF89a\x02\x00\x01\x00\x80\x00\x00\x01\x02\x03\x04\x05\x06" +
+		"!\xf9\x04\x01\x00\x00\x09\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02\x44\x01\x00;"
+	for name, c := range map[string]struct {
+		data []byte
+		want byte
+	}{
+		"opaque": {set(three, 24, 8), 0}, "with alpha": {set(three, 20, 0x12, 0, 0, 0, 8), 255},
+		"GIF": {[]byte(gif), 255},
+	} {
+		p, err := Decode(c.data, name, DecodeOptions{})
+		if err != nil || p.Pix[3*p.Width-1] != c.want {
+			t.Errorf("%s: got %+v, %v, want %d", name, p, err, c.want)
+		}
+	}
+
+	deflated := input("tiff_rgb_deflate.tif")
+	d, _ := openDirectory(deflated)
+	end := int(d.first(tagStripOffsets, 0) + d.first(tagStripCounts, 0))
+	grey := func(bits, samples, predictor uint32) []byte {
+		return tiffOf([][2]uint32{
+			{tagWidth, 2}, {tagHeight, 1}, {tagBitsPerSample, bits}, {tagCompression, lempelZiv},
+			{tagPhotometric, blackIsZero}, {tagStripOffsets, 140}, {tagSamples, samples},
+			{tagStripCounts, 9}, {tagPredictor, predictor},
+		}, make([]byte, 40))
+	}
+	for want, data := range map[string][]byte{
+		"WebP is truncated":                      exif[:len(exif)-3],
+		"picture 75x53 on a canvas of 76x53":     set(exif, 24, 75),
+		"checksum":                               set(deflated, end-1, deflated[end-1]^1),
+		"strip or tile 0 has bytes 140 to 149":   grey(8, 1, 1)[:145],
+		"directory or a value of it is incomple": grey(8, 1, 1)[:100],
+		"2 samples a pixel without ExtraSamples": grey(8, 2, 1),
+		"predictor 2 for 4 bits a sample":        grey(4, 1, 2),
+		"colour masks [0 0 0] of 16 bits":        set(input("bmp_565.bmp"), 54, make([]byte, 12)...),
+		"of 8 bits a pixel":                      set(pal8, 30, 3),
+	} {
+		if _, err := Decode(data, "x", DecodeOptions{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }

@@ -24,6 +24,11 @@
 //
 //   - 16-bit grey is read by its high byte. Pillow clips such pictures at 255,
 //     which makes nearly everything white.
+//   - Some valid files Pillow reads otherwise than their format says; here the format holds:
+//     the transparent colour of PNGs with 2, 4 or 16 bits, a GIF frame's own palette of greys
+//     next to a global one, BMPs with alpha in 16 bits, with greys in 4 bits, and with odd
+//     numbers of literal pixels in RLE4, TIFFs that are white at 0 in 16 bits, and uncompressed
+//     ones in separate planes of 16 bits or with halved chroma.
 //   - The passes of the resampler always run horizontally first, as in every
 //     Pillow up to 12, with which published models were made.
 //   - Variants that are not supported are refused with an error that names the

@@ -33,13 +33,20 @@ func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	if !ok {
 		return nil, 0, 0, 0, fmt.Errorf("pixel layout %T is not supported", m)
 	}
-	palette, transparent, err := gifPalette(data)
+	table, err := paletteRGB(frame.Palette)
 	if err != nil {
 		return nil, 0, 0, 0, err
 	}
-	table, err := paletteRGB(palette)
-	if err != nil {
-		return nil, 0, 0, 0, err
+	// RGBA{} are the transparent colour and, if it is not in the palette, all from the palette's
+	// end up to it.
+	transparent := -1
+	for i, c := range frame.Palette {
+		if c == (color.RGBA{}) {
+			table[i], transparent = [3]byte{}, i
+		}
+	}
+	if transparent >= 0 {
+		table[transparent] = [3]byte{255, 255, 255}
 	}
 	w, h = int(w64), int(h64)
 	pix = make([]byte, 0, w*h*3)
@@ -55,56 +62,6 @@ func decodeGIF(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 		}
 	}
 	return pix, w, h, 1, nil
-}
-
-// gifPalette returns the colours of the first frame and its transparent index (-1: none). The
-// standard decoder clears the transparent entry, but its stored colour is needed when alpha is
-// dropped.
-func gifPalette(data []byte) (color.Palette, int, error) {
-	at, transparent := 13, -1
-	table := func(flags byte) color.Palette {
-		n := 0
-		if flags&0x80 != 0 {
-			n = 2 << (flags & 7)
-		}
-		if at+3*n > len(data) {
-			n = 0
-		}
-		p := make(color.Palette, n)
-		for i := range p {
-			p[i] = color.NRGBA{data[at+3*i], data[at+3*i+1], data[at+3*i+2], 255}
-		}
-		at += 3 * n
-		return p
-	}
-	palette := table(data[10])
-	for at+10 <= len(data) {
-		switch data[at] {
-		case 0x2c: // image descriptor
-			flags := data[at+9]
-			at += 10
-			if local := table(flags); len(local) > 0 {
-				palette = local
-			}
-			if transparent >= 0 && transparent < len(palette) {
-				c := palette[transparent].(color.NRGBA)
-				c.A = 0
-				palette[transparent] = c
-			}
-			return palette, transparent, nil
-		case 0x21: // extension: label, then blocks up to an empty one
-			if data[at+1] == 0xf9 && data[at+2] >= 4 && data[at+3]&1 != 0 {
-				transparent = int(data[at+6])
-			}
-			for at += 2; at < len(data) && data[at] != 0; {
-				at += 1 + int(data[at])
-			}
-			at++
-		default:
-			return nil, 0, fmt.Errorf("unknown block 0x%02x", data[at])
-		}
-	}
-	return nil, 0, fmt.Errorf("%w: no frame", errTruncated)
 }
 
 // gifFrames returns the number of pictures of an animation, up to the first damaged block.

@@ -65,6 +65,9 @@ func tiffSize(data []byte) (w, h int64, err error) {
 	if !ok {
 		return 0, 0, fmt.Errorf("%w: no directory", errTruncated)
 	}
+	if d.cut {
+		return 0, 0, fmt.Errorf("%w: the directory or a value of it is incomplete", errTruncated)
+	}
 	return int64(d.first(tagWidth, 0)), int64(d.first(tagHeight, 0)), nil
 }
 
@@ -128,7 +131,7 @@ func newPage(d *tiffDirectory) (*page, error) {
 		d: d, w: int(d.first(tagWidth, 0)), h: int(d.first(tagHeight, 0)),
 		samples:     int(d.first(tagSamples, max(d.count(tagBitsPerSample), 1))),
 		depth:       int(d.first(tagBitsPerSample, 1)),
-		photometric: d.first(tagPhotometric, blackIsZero),
+		photometric: d.first(tagPhotometric, whiteIsZero),
 		compression: d.first(tagCompression, uncompressed), planes: 1,
 	}
 	if p.compression == 0 { // some writers use 0 for none
@@ -203,8 +206,9 @@ func (p *page) refuse() error {
 			return errors.New("CCITT compression of more than one bit a pixel")
 		}
 	}
-	if n := d.first(tagPredictor, 1); n > 2 {
-		return unsupported(fmt.Sprintf("predictor %d; convert it to PNG", n))
+	if n := d.first(tagPredictor, 1); n > 2 || n == 2 && p.depth < 8 {
+		return unsupported(fmt.Sprintf("predictor %d for %d bits a sample; convert it to PNG", n,
+			p.depth))
 	}
 	return nil
 }
@@ -238,9 +242,15 @@ func (p *page) channels() error {
 	case p.compression == jpegStream && (p.depth != 8 || p.planes != 1):
 		return unsupported("JPEG compression of deep or separate samples; convert it to PNG")
 	}
-	if p.samples > p.colours {
-		kind := p.d.first(tagExtraSamples, 0)
+	switch kind := p.d.first(tagExtraSamples, 0); {
+	case p.samples == p.colours:
+	case p.d.count(tagExtraSamples) > 0:
 		p.premultiplied, p.alpha = kind == 1, kind == 1 || kind == 2
+	case p.photometric == trueColour && p.samples == 4:
+		p.alpha = true
+	default:
+		return unsupported(fmt.Sprintf("%d samples a pixel without ExtraSamples; convert it to "+
+			"RGB", p.samples))
 	}
 	p.blockW, p.blockH = 1, 1
 	if p.photometric == palette {
@@ -252,7 +262,9 @@ func (p *page) channels() error {
 			p.blockW, p.blockH = int(v[0]), int(v[1])
 		}
 		ok := func(n int) bool { return n == 1 || n == 2 || n == 4 }
-		if !ok(p.blockW) || !ok(p.blockH) || p.depth != 8 || p.samples != 3 || p.planes != 1 {
+		predicted := p.d.first(tagPredictor, 1) == 2 && p.blockW*p.blockH > 1
+		if !ok(p.blockW) || !ok(p.blockH) || p.depth != 8 || p.samples != 3 || p.planes != 1 ||
+			predicted {
 			return unsupported("this layout of YCbCr; convert it to RGB")
 		}
 	}
@@ -447,9 +459,9 @@ func (p *page) sharedRow(dst, src []byte, y int) {
 func (p *page) segment(i, h int) ([]byte, error) {
 	data := p.d.data
 	from, n := uint64(p.offsets[i]), uint64(p.counts[i])
-	if from > uint64(len(data)) {
-		return nil, fmt.Errorf("%w: strip or tile %d begins at byte %d of %d", errTruncated, i,
-			from, len(data))
+	if from > uint64(len(data)) || from+n > uint64(len(data)) && p.compression != uncompressed {
+		return nil, fmt.Errorf("%w: strip or tile %d has bytes %d to %d of %d", errTruncated, i,
+			from, from+n, len(data))
 	}
 	data = data[from:min(from+n, uint64(len(data)))]
 	if p.compression == jpegStream {

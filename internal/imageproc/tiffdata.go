@@ -17,6 +17,8 @@ type tiffDirectory struct {
 	order   binary.ByteOrder
 	entries map[int]tiffEntry
 	next    uint32 // offset of the next directory, 0: none
+	// cut says that an entry, or a value of a tag up to tagXMP, is beyond the end of the data.
+	cut bool
 }
 
 // tiffEntry is an entry: its values, their type and their number.
@@ -64,6 +66,7 @@ func (d *tiffDirectory) read(offset uint32) bool {
 	n := int(d.order.Uint16(d.data[at:]))
 	body := d.data[at+2:]
 	d.entries = map[int]tiffEntry{}
+	d.cut = len(body) < 12*n
 	for i := 0; i < n && len(body) >= (i+1)*12; i++ {
 		e := body[i*12:][:12]
 		kind, count := d.order.Uint16(e[2:]), d.order.Uint32(e[4:])
@@ -74,6 +77,9 @@ func (d *tiffDirectory) read(offset uint32) bool {
 		v := e[8:]
 		if total := size * uint64(count); total > 4 {
 			off := uint64(d.order.Uint32(v))
+			if off+total > uint64(len(d.data)) && d.order.Uint16(e) <= tagXMP {
+				d.cut = true
+			}
 			if off+size > uint64(len(d.data)) {
 				continue
 			}
@@ -128,6 +134,9 @@ func (d *tiffDirectory) value(e tiffEntry, i int) uint32 {
 	return uint32(e.data[i])
 }
 
+// maxBelow limits how many bytes of a tile below the picture are read to check the others.
+const maxBelow = 1 << 20
+
 // decompress returns at least want bytes of a strip or tile with h rows, if the data has them.
 func (p *page) decompress(data []byte, want, h int) ([]byte, error) {
 	switch p.compression {
@@ -141,7 +150,13 @@ func (p *page) decompress(data []byte, want, h int) ([]byte, error) {
 			return nil, err
 		}
 		defer r.Close()
-		return readUpTo(r, want)
+		out, err := readUpTo(r, want)
+		if err == nil && len(out) == want { // the checksum is after a tile's rows below the picture
+			if _, err = io.CopyN(io.Discard, r, maxBelow); err == io.EOF {
+				err = nil
+			}
+		}
+		return out, err
 	case packBits:
 		return unpackBits(data, want)
 	case groupThree, groupFour:

@@ -18,10 +18,19 @@ type webpFile struct {
 	alpha            []byte // ALPH chunk, nil without
 	data             []byte // VP8 or VP8L chunk
 	lossless         bool
-	hasAlpha         bool
+	hasAlpha         bool // of the frame
+	opaque           bool // the file says that it has no alpha
 	animated         bool
 	exif, xmp        []byte
 }
+
+// Flags of a VP8X chunk: what the file has.
+const (
+	flagAnimation = 1 << 1
+	flagXMP       = 1 << 2
+	flagEXIF      = 1 << 3
+	flagAlpha     = 1 << 4
+)
 
 // webpChunks calls f with each chunk until it returns false. An incomplete chunk is an error.
 func webpChunks(data []byte, f func(kind string, body []byte) (bool, error)) error {
@@ -40,9 +49,22 @@ func webpChunks(data []byte, f func(kind string, body []byte) (bool, error)) err
 	return nil
 }
 
+// webpBody returns the chunks of a file, as long as its header says.
+func webpBody(data []byte) ([]byte, error) {
+	n := uint64(binary.LittleEndian.Uint32(data[4:]))
+	if n > uint64(len(data)-8) {
+		return nil, fmt.Errorf("%w: %d bytes, want %d", errTruncated, len(data), n+8)
+	}
+	return data[12:max(12, 8+n)], nil
+}
+
 // webpFrames returns the number of pictures of an animation.
 func webpFrames(data []byte) (n int) {
-	_ = webpChunks(data[12:], func(kind string, _ []byte) (bool, error) {
+	body, err := webpBody(data)
+	if err != nil {
+		return 1
+	}
+	_ = webpChunks(body, func(kind string, _ []byte) (bool, error) {
 		if kind == "ANMF" {
 			n++
 		}
@@ -56,18 +78,27 @@ func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }
 // parseWebP reads the container without touching compressed data.
 func parseWebP(data []byte) (*webpFile, error) {
 	f := &webpFile{}
-	err := webpChunks(data[12:], func(kind string, body []byte) (bool, error) {
+	all, err := webpBody(data)
+	if err != nil {
+		return nil, err
+	}
+	var flags byte
+	err = webpChunks(all, func(kind string, body []byte) (bool, error) {
 		switch kind {
 		case "VP8X":
 			if len(body) < 10 {
 				return false, errors.New("VP8X chunk too short")
 			}
-			f.animated = body[0]&2 != 0
+			flags, f.animated = body[0], body[0]&flagAnimation != 0
 			f.canvasW, f.canvasH = uint24(body[4:])+1, uint24(body[7:])+1
 		case "EXIF":
-			f.exif = body
+			if flags&flagEXIF != 0 {
+				f.exif = body
+			}
 		case "XMP ":
-			f.xmp = body
+			if flags&flagXMP != 0 {
+				f.xmp = body
+			}
 		case "ANMF":
 			if f.data != nil {
 				return true, nil // a later frame
@@ -84,15 +115,21 @@ func parseWebP(data []byte) (*webpFile, error) {
 		}
 		return true, nil
 	})
-	// EXIF and XMP are last and may be cut off without harm.
-	if err != nil && f.data == nil {
+	if err != nil {
 		return nil, err
 	}
 	if f.data == nil {
 		return nil, fmt.Errorf("%w: no picture data", errTruncated)
 	}
-	if !f.animated {
+	if f.canvasW == 0 { // the simple form
 		f.canvasW, f.canvasH = f.w, f.h
+	} else {
+		// a still picture's lossless data says itself whether it has alpha
+		f.opaque = flags&flagAlpha == 0 && (f.animated || !f.lossless)
+		f.hasAlpha = f.hasAlpha && !f.opaque
+	}
+	if !f.animated && (f.w != f.canvasW || f.h != f.canvasH) {
+		return nil, fmt.Errorf("picture %dx%d on a canvas of %dx%d", f.w, f.h, f.canvasW, f.canvasH)
 	}
 	if f.x+f.w > f.canvasW || f.y+f.h > f.canvasH {
 		return nil, fmt.Errorf("frame %dx%d at (%d, %d) exceeds the canvas %dx%d", f.w, f.h, f.x,
@@ -205,9 +242,9 @@ func decodeWebP(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int
 	if f.w == f.canvasW && f.h == f.canvasH {
 		return pix, f.w, f.h, orientation, nil
 	}
-	// Around the first frame of an animation the canvas is transparent.
+	// Around the first frame of an animation the canvas is transparent, or black.
 	canvas := make([]byte, f.canvasW*f.canvasH*3)
-	for i := range canvas {
+	for i := 0; i < len(canvas) && !f.opaque; i++ {
 		canvas[i] = 255
 	}
 	for y := range f.h {
