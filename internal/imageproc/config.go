@@ -130,7 +130,8 @@ func (r *Settings) Fail(key, format string, args ...any) {
 	}
 }
 
-// raw returns the value of key; absent and null are the same, as in transformers (but see Bool).
+// raw returns the value of key; absent and null are the same, as in most classes of transformers 4
+// (but see Bool and filter).
 func (r *Settings) raw(key string) (json.RawMessage, bool) {
 	r.seen[key] = true
 	v, ok := r.m[key]
@@ -201,9 +202,12 @@ func (r *Settings) triple(key string, def [3]float64) [3]float64 {
 // size is the value of "size" or "crop_size".
 type size map[string]int
 
-// size reads an integer (stored under intKey), a [height, width] pair or an
-// object of integers.
-func (r *Settings) size(key string, intKey string, def size) size {
+// size reads an integer, a [height, width] pair or an object of integers. An integer is the side of
+// a square, or the shortest edge; of "size", default_to_square decides, which is square if absent.
+func (r *Settings) size(key string, square bool, def size) size {
+	if key == "size" {
+		square = r.Bool("default_to_square", square)
+	}
 	v, ok := r.raw(key)
 	if !ok {
 		return def
@@ -213,10 +217,10 @@ func (r *Settings) size(key string, intKey string, def size) size {
 	var object map[string]*int
 	switch {
 	case json.Unmarshal(v, &one) == nil:
-		if intKey == "square" {
+		if square {
 			return size{"height": one, "width": one}
 		}
-		return size{intKey: one}
+		return size{"shortest_edge": one}
 	case json.Unmarshal(v, &pair) == nil && len(pair) == 2:
 		return size{"height": pair[0], "width": pair[1]}
 	case json.Unmarshal(v, &object) == nil:
@@ -249,7 +253,12 @@ func (r *Settings) is(key string, s size, limit int, names ...string) bool {
 	return true
 }
 
+// filter returns the resampling filter, or def if absent. A null is another one than def in
+// transformers 4, and refused in 5.
 func (r *Settings) filter(def Filter) Filter {
+	if v, ok := r.m["resample"]; ok && string(v) == "null" {
+		r.Fail("resample", "got null, want an integer from %d to %d", int(Nearest), int(Hamming))
+	}
 	return Filter(r.Int("resample", int(def), int(Nearest), int(Hamming)))
 }
 
@@ -279,11 +288,7 @@ func (r *Settings) clip() *CLIP {
 		norm:     r.normalisation(CLIPMean, CLIPStd),
 		name:     "CLIPImageProcessor",
 	}
-	intKey := "shortest_edge"
-	if r.Bool("default_to_square", false) {
-		intKey = "square"
-	}
-	s := r.size("size", intKey, size{"shortest_edge": 224})
+	s := r.size("size", false, size{"shortest_edge": 224})
 	switch {
 	case r.is("size", s, maxSide, "shortest_edge"):
 		c.edge = s["shortest_edge"]
@@ -292,7 +297,7 @@ func (r *Settings) clip() *CLIP {
 	case c.doResize:
 		r.Fail("size", "got %s, want shortest_edge, or height and width", describe(s))
 	}
-	crop := r.size("crop_size", "square", size{"height": 224, "width": 224})
+	crop := r.size("crop_size", true, size{"height": 224, "width": 224})
 	switch {
 	case r.is("crop_size", crop, maxSide, "height", "width"):
 		c.cropHeight, c.cropWidth = crop["height"], crop["width"]
@@ -307,24 +312,24 @@ func (r *Settings) clip() *CLIP {
 
 // NewSigLIP makes a [CLIP] that resizes to a given height and width and crops nothing.
 func NewSigLIP(r *Settings) Processor {
-	return r.square("SiglipImageProcessor", "shortest_edge", Bicubic)
+	return r.square("SiglipImageProcessor", false, Bicubic)
 }
 
 // NewGemma3 makes a [CLIP] that resizes pictures to one size without keeping their ratio, as
 // transformers' Gemma3ImageProcessor does. It cuts no crops (do_pan_and_scan).
 func NewGemma3(r *Settings) Processor {
-	return r.square("Gemma3ImageProcessor", "square", Bilinear)
+	return r.square("Gemma3ImageProcessor", true, Bilinear)
 }
 
-// square makes a [CLIP] called name that resizes pictures to one size, by default with filter.
-// intKey is what a size of one number is.
-func (r *Settings) square(name, intKey string, filter Filter) Processor {
+// square makes a [CLIP] called name that resizes pictures to one size, by default with filter; see
+// size for number.
+func (r *Settings) square(name string, number bool, filter Filter) Processor {
 	half := [3]float64{0.5, 0.5, 0.5}
 	c := &CLIP{
 		doResize: r.Bool("do_resize", true), filter: r.filter(filter),
 		norm: r.normalisation(half, half), name: name,
 	}
-	s := r.size("size", intKey, size{"height": 224, "width": 224})
+	s := r.size("size", number, size{"height": 224, "width": 224})
 	if r.is("size", s, maxSide, "height", "width") {
 		c.height, c.width = s["height"], s["width"]
 	} else {

@@ -17,6 +17,7 @@ var kinds = []Kind{
 	{[]string{"SiglipImageProcessor"}, NewSigLIP},
 	{[]string{"Idefics3ImageProcessor"}, NewSplits},
 	{[]string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"}, NewPatches},
+	{[]string{"GotOcr2ImageProcessor"}, NewCrops},
 }
 
 func TestParseProcessorForms(t *testing.T) {
@@ -74,6 +75,7 @@ func TestParseProcessorErrors(t *testing.T) {
 		{clip(`"crop_size":-1`), "crop_size: height: got -1"},
 		{clip(`"resample":6`), "resample: got 6, want an integer from 0 to 5"},
 		{clip(`"resample":"bicubic"`), `resample: got "bicubic"`},
+		{clip(`"resample":null`), "resample: got null, want an integer from 0 to 5"},
 		{clip(`"image_std":[1,0,1]`), "image_std: channel 1: got 0"},
 		{clip(`"image_mean":[1,2]`), "image_mean: got [1,2], want 3 numbers"},
 		{clip(`"do_resize":"yes"`), `do_resize: got "yes"`},
@@ -81,6 +83,7 @@ func TestParseProcessorErrors(t *testing.T) {
 		{clip(`"do_thumbnail":true`), "do_thumbnail: got true, which is not supported, want false"},
 		{clip(`"use_square_size":true`), "use_square_size: got true, which is not supported, want false"},
 		{`{"image_processor_type":"SiglipImageProcessor","size":28}`, `size: got {"shortest_edge":28}`},
+		{`{"image_processor_type":"GotOcr2ImageProcessor","size":28,"default_to_square":null}`, `size: got {"shortest_edge":28}`},
 		{`{"image_processor_type":"Idefics3ImageProcessor","size":28}`, `size: got {"shortest_edge":28}`},
 		{clip(`"crop_pct":0.9`), "crop_pct: got 0.9, which is not supported, want null"},
 		{clip(`"data_format":"channels_last"`), `data_format: got "channels_last", which is not supported, want "channels_first"`},

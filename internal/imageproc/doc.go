@@ -30,7 +30,7 @@
 //     numbers of literal pixels in RLE4, TIFFs that are white at 0 in 16 bits, and uncompressed
 //     ones in separate planes of 16 bits or with halved chroma.
 //   - The passes of the resampler always run horizontally first, as in every
-//     Pillow up to 12, with which published models were made.
+//     Pillow before 12.2, with which published models were made.
 //   - Variants that are not supported are refused with an error that names the
 //     variant: JPEG with arithmetic, lossless or hierarchical coding or 12 bits,
 //     and in TIFF colour spaces other than grey, RGB, palette, CMYK and YCbCr,

@@ -52,7 +52,7 @@ func PatchesOf(r *Settings, def Patches, most int) *Patches {
 		doResize: r.Bool("do_resize", true),
 		filter:   r.filter(Bicubic),
 	}
-	s := r.size("size", "", size{})
+	s := r.size("size", false, size{})
 	lo, hi := def.MinPixels, def.MaxPixels
 	switch {
 	case len(s) == 0:
@@ -117,7 +117,7 @@ func NewLongest(r *Settings) Processor {
 		class: r.class, Patch: 16, Temporal: 1, Merge: 1,
 		doResize: r.Bool("do_resize", true), filter: r.filter(Bicubic),
 	}
-	s := r.size("size", "square", size{"longest_edge": 1024})
+	s := r.size("size", true, size{"longest_edge": 1024})
 	switch {
 	case r.is("size", s, maxSide, "longest_edge"):
 		q.Longest = s["longest_edge"]

@@ -35,7 +35,7 @@ const longestSide = 4096
 func NewSplits(r *Settings) Processor {
 	half := [3]float64{0.5, 0.5, 0.5}
 	s := &Splits{class: r.class, split: r.Bool("do_image_splitting", true)}
-	s.filter = Filter(r.Int("resample", int(Lanczos), int(Nearest), int(Hamming)))
+	s.filter = r.filter(Lanczos)
 	s.lut = newLUT(r.normalisation(half, half))
 	s.longest = r.longest("size", 4*364)
 	s.Side = r.longest("max_image_size", 364)
@@ -80,7 +80,7 @@ func (s *Splits) Limit(lo, hi int) (Processor, error) {
 // longest reads a size that is the length of a picture's longest edge. One number is another size
 // in transformers.
 func (r *Settings) longest(key string, def int) int {
-	s := r.size(key, "shortest_edge", size{"longest_edge": def})
+	s := r.size(key, false, size{"longest_edge": def})
 	if !r.is(key, s, maxSide, "longest_edge") {
 		r.Fail(key, "got %s, want longest_edge", describe(s))
 		return def

@@ -14,7 +14,7 @@ type Square struct {
 func (r *Settings) Square(side int) Square {
 	n := r.normalisation(CLIPMean, CLIPStd)
 	q := Square{colour: n.background(), filter: r.filter(Bicubic), lut: newLUT(n)}
-	s := r.size("size", "square", size{"height": side, "width": side})
+	s := r.size("size", true, size{"height": side, "width": side})
 	if r.is("size", s, maxSide, "height", "width") && s["height"] == s["width"] {
 		q.Side = s["height"]
 	} else {

@@ -53,7 +53,7 @@ func TilesOf(r *Settings, tile Square, pinpoints [][2]int) *Tiles {
 	if len(l.pinpoints) == 0 {
 		r.Fail("image_grid_pinpoints", "got an empty list, want [height, width] pairs")
 	}
-	crop := r.size("crop_size", "square", size{"height": l.Side, "width": l.Side})
+	crop := r.size("crop_size", true, size{"height": l.Side, "width": l.Side})
 	if crop["height"] != l.Side || crop["width"] != l.Side { // the tile's side in transformers
 		r.Fail("crop_size", "got %s, want the size %d", describe(crop), l.Side)
 	}
