@@ -138,6 +138,12 @@ func (r *Settings) raw(key string) (json.RawMessage, bool) {
 	return v, ok && string(v) != "null"
 }
 
+// Null reports whether key is there and null.
+func (r *Settings) Null(key string) bool {
+	v, ok := r.m[key]
+	return ok && string(v) == "null"
+}
+
 func (r *Settings) string(key string) string {
 	v, ok := r.raw(key)
 	s := ""
@@ -256,7 +262,7 @@ func (r *Settings) is(key string, s size, limit int, names ...string) bool {
 // filter returns the resampling filter, or def if absent. A null is another one than def in
 // transformers 4, and refused in 5.
 func (r *Settings) filter(def Filter) Filter {
-	if v, ok := r.m["resample"]; ok && string(v) == "null" {
+	if r.Null("resample") {
 		r.Fail("resample", "got null, want an integer from %d to %d", int(Nearest), int(Hamming))
 	}
 	return Filter(r.Int("resample", int(def), int(Nearest), int(Hamming)))

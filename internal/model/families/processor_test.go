@@ -158,6 +158,31 @@ func TestVideoSettings(t *testing.T) {
 	}
 }
 
+// Ensure that the frames of Qwen2-VL's and Qwen2.5-VL's videos share a number of tokens if the
+// settings say so. The grids are those of transformers 5.24 (Qwen2VLVideoProcessor).
+func TestSharedTokens(t *testing.T) {
+	p := *published["qwen25vl"]
+	for _, c := range []struct {
+		settings string
+		w, h     int
+		want     [3]int // of 8 frames
+	}{
+		{`"size":{"shortest_edge":3136,"longest_edge":31360},"max_video_tokens":10`,
+			120, 72, [3]int{4, 6, 8}},
+		{`"size":{"shortest_edge":3136,"longest_edge":31360},"max_video_tokens":10,` +
+			`"cap_pixels_per_frame":true`, 120, 72, [3]int{4, 2, 4}},
+		{`"patch_size":4,"temporal_patch_size":1,"size":{"shortest_edge":64,` +
+			`"longest_edge":6400},"max_video_tokens":40,"cap_pixels_per_frame":true`,
+			97, 17, [3]int{8, 2, 10}},
+	} {
+		p.Video.Data = []byte(`{"video_processor_type":"Qwen2VLVideoProcessor",` + c.settings + `}`)
+		px, err := prepares(t, &p).(imageproc.VideoProcessor).ProcessVideo(clip(8, c.w, c.h))
+		if err != nil || px.GridTHW[0] != c.want {
+			t.Errorf("%s: got %v, %v, want %v", c.settings, px.GridTHW, err, c.want)
+		}
+	}
+}
+
 // Ensure that limits of pixels change pictures, in clips with limits of their own only these, and
 // that one below the smallest canvas is refused.
 func TestLimits(t *testing.T) {
@@ -207,6 +232,7 @@ func TestSettingsRefused(t *testing.T) {
 		{"qwen3vl", `Processor","patch`, `Processor","merge_size":3,"patch`, "merge_size", false},
 		{"qwen3vl", `"shortest_edge":4096`, `"height":4096`, "size", false},
 		{"qwen3vl", `Processor","patch`, `Processor","fps":-1,"patch`, "fps", false},
+		{"qwen3vl", `Processor","patch`, `Processor","fps":null,"patch`, "fps", false},
 		{"qwen3vl", `Processor","patch`, `Processor","max_frames":0,"patch`, "max_frames", false},
 		{"qwen3vl", `Processor","patch`, `Processor","num_frames":8,"patch`, "num_frames", false},
 		{"qwen3vl", `Processor","patch`, `Processor","do_resize":false,"patch`, "do_resize", false},

@@ -50,6 +50,9 @@ func withClips(r *imageproc.Settings, p imageproc.Processor) imageproc.Processor
 	if !r.Bool("do_sample_frames", true) {
 		c.rate = 0
 	}
+	if r.Null("fps") {
+		r.Fail("fps", "got null, which is not supported, want a number")
+	}
 	if !(c.rate >= 0 && c.rate <= imageproc.MaxFPS) {
 		r.Fail("fps", "got %v, want 0 to %d", c.rate, imageproc.MaxFPS)
 	}
