@@ -148,8 +148,12 @@ func TestExifOrientation(t *testing.T) {
 		"\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x08\x00\x00\x00\x00\x00\x00"
 	for block, want := range map[string]int{
 		little: 6, big: 8, "Exif\x00\x00" + little: 6, "": 1, "II*\x00": 1, little[:20]: 1,
-		"II*\x00\xff\xff\xff\xff":                  1,
-		strings.Replace(little, "\x06", "\x09", 1): 1, // 9 is no orientation
+		"II*\x00\xff\xff\xff\xff":                          1,
+		strings.Replace(little, "\x06", "\x09", 1):         1, // 9 is no orientation
+		strings.Replace(little, "\x01\x03", "\x01\x01", 1): 1, // a BYTE is none in Pillow
+		strings.Replace(little, "\x01\x03", "\x01\x08", 1): 6, // SSHORT
+		little[:8] + "\x02" + little[9:22] + // the first of two holds
+			"\x12\x01\x03\x00\x01\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00": 6,
 	} {
 		if got := orientationOf([]byte(block), nil); got != want {
 			t.Errorf("%q: got %d, want %d", block, got, want)

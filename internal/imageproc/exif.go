@@ -19,11 +19,14 @@ func orientationOf(exif, xmp []byte) int {
 }
 
 // orientation returns what the directory says, or an XMP packet if the directory has no such tag,
-// or 1. Source: Pillow 13.0, Image.getexif.
+// or 1. A BYTE or UNDEFINED is no number here. Source: Pillow 13.0, Image.getexif, which reads
+// fractions, too.
 func (d *tiffDirectory) orientation(xmp []byte) int {
-	m := xmpOrientation.FindSubmatch(xmp)
-	v := d.first(tagOrientation, 1)
-	if d.count(tagOrientation) == 0 && m != nil {
+	v, m := uint32(1), xmpOrientation.FindSubmatch(xmp)
+	switch e, ok := d.entries[tagOrientation]; {
+	case ok && kindSize[e.kind] > 1, e.kind == 6:
+		v = d.value(e, 0)
+	case !ok && m != nil:
 		v = uint32(m[1][0] - '0')
 	}
 	if v >= 1 && v <= 8 {

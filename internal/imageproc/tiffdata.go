@@ -10,8 +10,8 @@ import (
 	"golang.org/x/image/tiff/lzw"
 )
 
-// tiffDirectory is a directory of a TIFF stream, which EXIF also uses. Unreadable entries count as
-// absent.
+// tiffDirectory is a directory of a TIFF stream, which EXIF also uses. Entries that are unreadable,
+// or whose tag was there before, count as absent.
 type tiffDirectory struct {
 	data    []byte
 	order   binary.ByteOrder
@@ -54,8 +54,9 @@ func (d *tiffDirectory) following() (*tiffDirectory, bool) {
 	return next, next.read(d.next)
 }
 
-// kindSize is the size of a value by type: BYTE, SHORT, LONG and UNDEFINED.
-var kindSize = map[uint16]uint64{1: 1, 3: 2, 4: 4, 7: 1}
+// kindSize is the size of a value by type: BYTE, SHORT, LONG, SBYTE, UNDEFINED, SSHORT, SLONG and
+// IFD.
+var kindSize = map[uint16]uint64{1: 1, 3: 2, 4: 4, 6: 1, 7: 1, 8: 2, 9: 4, 13: 4}
 
 // read reads the directory at an offset.
 func (d *tiffDirectory) read(offset uint32) bool {
@@ -71,7 +72,7 @@ func (d *tiffDirectory) read(offset uint32) bool {
 		e := body[i*12:][:12]
 		kind, count := d.order.Uint16(e[2:]), d.order.Uint32(e[4:])
 		size := kindSize[kind]
-		if size == 0 || count == 0 {
+		if _, again := d.entries[int(d.order.Uint16(e))]; again || size == 0 || count == 0 {
 			continue
 		}
 		v := e[8:]
@@ -124,11 +125,12 @@ func (d *tiffDirectory) values(tag int) []uint32 {
 	return out
 }
 
+// value returns value i of an entry; a negative one becomes a large number.
 func (d *tiffDirectory) value(e tiffEntry, i int) uint32 {
 	switch e.kind {
-	case 3:
+	case 3, 8:
 		return uint32(d.order.Uint16(e.data[2*i:]))
-	case 4:
+	case 4, 9, 13:
 		return d.order.Uint32(e.data[4*i:])
 	}
 	return uint32(e.data[i])
