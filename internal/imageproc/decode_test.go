@@ -154,6 +154,7 @@ func TestExifOrientation(t *testing.T) {
 		strings.Replace(little, "\x01\x03", "\x01\x08", 1): 6, // SSHORT
 		little[:8] + "\x02" + little[9:22] + // the first of two holds
 			"\x12\x01\x03\x00\x01\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00": 6,
+		strings.Replace(little, "\x01\x00\x00\x00\x06", "\x09\x00\x00\x00\x0c", 1): 1, // cut
 	} {
 		if got := orientationOf([]byte(block), nil); got != want {
 			t.Errorf("%q: got %d, want %d", block, got, want)
@@ -459,7 +460,11 @@ func TestHeaders(t *testing.T) {
 	copy(b32[54:], "\x00\x00\xff\x00\x00\xff\x00\x00\xff\x00\x00\x00\x00\x00\x00\xff"+
 		"\x0a\x14\x1e\x80")
 	extra := bytes.Index(rgba, []byte{tagExtraSamples & 255, tagExtraSamples >> 8, 3, 0})
+	turned, plainPNG := pngChunk(input("png_rgb8_exif6.png"), "eXIf"), input("png_rgb8.png")
+	after := slices.Concat(plainPNG, []byte{0, 0, 0, byte(len(turned))}, []byte("eXIf"), turned,
+		make([]byte, 4))
 	for name, c := range map[string][2][]byte{
+		"EXIF after the end of a PNG":         {after, plainPNG},
 		"WebP's alpha without its flag":       {set(alpha, 20, 0), plain},
 		"WebP's orientation without its flag": {set(exif, 20, 0), input("webp_lossy.webp")},
 		"RGBA in TIFF without ExtraSamples":   {set(rgba, extra, 0xe8, 0xfd), rgba},

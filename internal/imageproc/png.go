@@ -61,12 +61,13 @@ func decodePNG(data []byte, o DecodeOptions) (pix []byte, w, h, orientation int,
 	return pix, img.Bounds().Dx(), img.Bounds().Dy(), orientation, err
 }
 
-// pngChunks yields the type and the data of each chunk.
+// pngChunks yields the type and the data of each chunk, up to IEND.
 func pngChunks(data []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for body := data[8:]; len(body) >= 12; {
 			n := uint64(binary.BigEndian.Uint32(body))
-			if n+12 > uint64(len(body)) || !yield(string(body[4:8]), body[8:8+n]) {
+			if n+12 > uint64(len(body)) || !yield(string(body[4:8]), body[8:8+n]) ||
+				string(body[4:8]) == "IEND" {
 				return
 			}
 			body = body[12+n:]

@@ -21,11 +21,10 @@ type tiffDirectory struct {
 	cut bool
 }
 
-// tiffEntry is an entry: its values, their type and their number.
+// tiffEntry is an entry: its values and their type.
 type tiffEntry struct {
-	data  []byte // the values, possibly incomplete
-	kind  uint16
-	count uint32
+	data []byte
+	kind uint16
 }
 
 // openDirectory reads the first directory; ok is false when there is none.
@@ -78,17 +77,15 @@ func (d *tiffDirectory) read(offset uint32) bool {
 		v := e[8:]
 		if total := size * uint64(count); total > 4 {
 			off := uint64(d.order.Uint32(v))
-			if off+total > uint64(len(d.data)) && d.order.Uint16(e) <= tagXMP {
-				d.cut = true
-			}
-			if off+size > uint64(len(d.data)) {
+			if off+total > uint64(len(d.data)) {
+				d.cut = d.cut || d.order.Uint16(e) <= tagXMP
 				continue
 			}
-			v = d.data[off:min(off+total, uint64(len(d.data)))]
+			v = d.data[off : off+total]
 		} else {
 			v = v[:total]
 		}
-		d.entries[int(d.order.Uint16(e))] = tiffEntry{v, kind, count}
+		d.entries[int(d.order.Uint16(e))] = tiffEntry{v, kind}
 	}
 	if len(body) >= n*12+4 {
 		d.next = d.order.Uint32(body[n*12:])
@@ -96,8 +93,11 @@ func (d *tiffDirectory) read(offset uint32) bool {
 	return true
 }
 
-// count returns how many values an entry claims.
-func (d *tiffDirectory) count(tag int) uint32 { return d.entries[tag].count }
+// count returns the number of an entry's values.
+func (d *tiffDirectory) count(tag int) uint32 {
+	e := d.entries[tag]
+	return uint32(uint64(len(e.data)) / max(kindSize[e.kind], 1))
+}
 
 // bytes returns the raw values of an entry.
 func (d *tiffDirectory) bytes(tag int) []byte { return d.entries[tag].data }
@@ -111,16 +111,11 @@ func (d *tiffDirectory) first(tag int, def uint32) uint32 {
 	return d.value(e, 0)
 }
 
-// values returns those values of an entry that are in the data.
+// values returns an entry's values.
 func (d *tiffDirectory) values(tag int) []uint32 {
-	e := d.entries[tag]
-	size := kindSize[e.kind]
-	if size == 0 {
-		return nil
-	}
-	out := make([]uint32, uint64(len(e.data))/size)
+	out := make([]uint32, d.count(tag))
 	for i := range out {
-		out[i] = d.value(e, i)
+		out[i] = d.value(d.entries[tag], i)
 	}
 	return out
 }
