@@ -48,9 +48,10 @@ func parseBMP(data []byte) (*bmpHeader, error) {
 	end := 14 + int64(size)
 	switch h.compression {
 	case 1, 2: // run-length codes of 8 and of 4 bits
-		if want := map[uint32]int{1: 8, 2: 4}[h.compression]; h.bits != want || h.topDown {
-			return nil, fmt.Errorf(
-				"run-length codes of %d bits a pixel, want %d, from the bottom up", h.bits, want)
+		if want := map[uint32]int{1: 8, 2: 4}[h.compression]; h.bits != want {
+			return nil, fmt.Errorf("run-length codes of %d bits a pixel, want %d", h.bits, want)
+		} else if h.topDown {
+			return nil, errors.New("run-length codes from the top down, want from the bottom up")
 		}
 	case 0:
 		h.masks = map[int][4]uint32{16: {0x7c00, 0x3e0, 0x1f}, 32: {0xff0000, 0xff00, 0xff}}[h.bits]
@@ -250,7 +251,7 @@ func (h *bmpHeader) runs(data []byte) ([]byte, error) {
 			in = in[min(size+size%2, len(in)):]
 		}
 	}
-	if y < rows-1 {
+	if y < rows-1 || y == rows-1 && x < w {
 		return nil, fmt.Errorf("%w: %d of %d rows are there", errTruncated, y, rows)
 	}
 	return pix, nil

@@ -428,6 +428,7 @@ func TestRuns(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"no end":       head(8, 1, 4, 1),
+		"cut row":      head(8, 1, 4, 1, 0, 0, 3, 1),
 		"cut way":      head(8, 1, 0, 2, 1),
 		"cut pixels":   head(8, 1, 0, 5, 1),
 		"wrong depth":  head(4, 1, 0, 1),
