@@ -21,7 +21,7 @@ var _ Limiter = (*Crops)(nil)
 func NewCrops(r *Settings) Processor {
 	const side = 384
 	c := &Crops{
-		Square: r.Square(side), class: r.class,
+		Square: r.Square(side, true), class: r.class,
 		least: r.Int("min_patches", 1, 0, MaxTiles), most: r.Int("max_patches", 12, 1, MaxTiles),
 	}
 	r.Bool("crop_to_patches", false)

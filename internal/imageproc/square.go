@@ -10,11 +10,12 @@ type Square struct {
 	lut    *lut
 }
 
-// Square reads the settings of a [Square] with a default of side pixels.
-func (r *Settings) Square(side int) Square {
+// Square reads the settings of a [Square] with a default of side pixels. number tells that a size
+// of one number is a square's where default_to_square is absent.
+func (r *Settings) Square(side int, number bool) Square {
 	n := r.normalisation(CLIPMean, CLIPStd)
 	q := Square{colour: n.background(), filter: r.filter(Bicubic), lut: newLUT(n)}
-	s := r.size("size", true, size{"height": side, "width": side})
+	s := r.size("size", number, size{"height": side, "width": side})
 	if r.is("size", s, maxSide, "height", "width") && s["height"] == s["width"] {
 		q.Side = s["height"]
 	} else {

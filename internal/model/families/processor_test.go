@@ -227,6 +227,7 @@ func TestSettingsRefused(t *testing.T) {
 		{"onevision", `"do_resize":true`, `"do_resize":false`, "do_resize", false},
 		{"onevision", `"do_resize":true`, `"do_center_crop":true`, "do_center_crop", false},
 		{"onevision", `"do_resize":true`, `"do_sample_frames":true`, "do_sample_frames", false},
+		{"onevision", `"size":{"height":384,"width":384}}`, `"size":384}`, "shortest_edge", false},
 		{"onevision", `LlavaOnevisionVideo`, `Qwen2VLVideo`, "want LlavaOnevisionVideoProcessor", false},
 		{"qwen3vl", `Processor","patch_size":16`, `Processor","patch_size":14`, "patch_size", false},
 		{"qwen3vl", `Processor","patch`, `Processor","merge_size":3,"patch`, "merge_size", false},

@@ -32,14 +32,14 @@ func canvases(tile int) (out [][2]int) {
 }
 
 func newProcessor(r *imageproc.Settings) imageproc.Processor {
-	tile := r.Square(side)
+	tile := r.Square(side, true) // of a number, tiles are squares in any case
 	return &processor{Tiles: imageproc.TilesOf(r, tile, canvases(tile.Side)), frames: tile}
 }
 
 // withVideos completes p by the settings of a video processor.
 func withVideos(r *imageproc.Settings, p imageproc.Processor) imageproc.Processor {
 	r.Bool("do_pad", true) // in the pictures' settings, and of no effect here
-	frames := r.Square(side)
+	frames := r.Square(side, false)
 	q, ok := p.(*processor)
 	if !ok {
 		return p // of another family: it takes no videos, or its model refuses them
