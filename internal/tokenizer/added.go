@@ -201,6 +201,9 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 			if c.token.RStrip {
 				end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
 			}
+			if start >= end { // it is white space that belongs to the token before it
+				break judging
+			}
 			if done < start {
 				dst = append(dst, p.slice(done, start))
 			}

@@ -157,6 +157,8 @@ func TestParseErrors(t *testing.T) {
 		{`{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}]},` + model + `}`, `"x" is not defined`},
 		{`{"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[7]}}},` + model + `}`, "id 7"},
 		{`{"post_processor":{"type":"TemplateProcessing","single":[]},` + model + `}`, "want once"},
+		{`{"post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","cls":["a",0],"sep":["b",1]},
+			{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}}]}]},` + model + `}`, "TemplateProcessing: the component before it"},
 		{`{"decoder":{"type":"CTC"},` + model + `}`, "decoder CTC"},
 		{`{"added_tokens":[{"id":0,"content":"x"}],` + model + `}`, "taken by"},
 		{`{"added_tokens":[{"id":5,"content":"a"}],` + model + `}`, "vocabulary says 0"},

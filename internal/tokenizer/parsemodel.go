@@ -64,15 +64,13 @@ func ParseModel(model, config []byte) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer: settings: %w", err)
 		}
 	}
-	var around template
 	if id, ok := t.TokenID(tokenText(set.BOS)); ok && set.AddBOS {
-		around = append(around, templatePart{ids: []int32{id}})
+		t.around = append(t.around, templatePart{ids: []int32{id}})
 	}
-	around = append(around, templatePart{sequence: true})
+	t.around = append(t.around, templatePart{sequence: true})
 	if id, ok := t.TokenID(tokenText(set.EOS)); ok && set.AddEOS {
-		around = append(around, templatePart{ids: []int32{id}})
+		t.around = append(t.around, templatePart{ids: []int32{id}})
 	}
-	t.processors = []processor{around.process}
 	t.decoder = decoder{
 		{
 			kind:    decodeReplace,

@@ -12,10 +12,9 @@ const maxTemplate = 1024
 // encoded is an encoding between post-processors.
 type encoded struct {
 	Encoding
-	text       string // the original text
-	tokens     func(id int32) string
-	added      []bool // which ids are added tokens found in the text
-	addSpecial bool
+	text   string // the original text
+	tokens func(id int32) string
+	added  []bool // which ids are added tokens found in the text
 }
 
 // processor is one post-processor.
@@ -37,8 +36,11 @@ func appendProcessor(c *component, t *Tokenizer, dst []processor) ([]processor, 
 		}
 		return appendSequence(c, "processors", "post_processor", dst, member)
 	case "TemplateProcessing":
-		p, err := readTemplate(c, t)
-		return append(dst, p), err
+		around, err := readTemplate(c, t)
+		if err != nil {
+			return nil, err
+		}
+		return dst, t.surround(c, around)
 	case "ByteLevel":
 		f := struct {
 			AddPrefixSpace bool `json:"add_prefix_space"`
@@ -71,9 +73,19 @@ func appendProcessor(c *component, t *Tokenizer, dst []processor) ([]processor, 
 			}
 			ids[i] = int32(v)
 		}
-		return append(dst, template{{ids: ids[:1]}, {sequence: true}, {ids: ids[1:]}}.process), nil
+		return dst, t.surround(c, template{{ids: ids[:1]}, {sequence: true}, {ids: ids[1:]}})
 	}
 	return nil, c.unknown()
+}
+
+// surround sets the special ids around a text. A second component that adds some is refused: the
+// reference's result then has parts of them twice.
+func (t *Tokenizer) surround(c *component, around template) error {
+	if t.around != nil {
+		return c.errorf("the component before it adds special tokens, too, want one that does")
+	}
+	t.around = around
+	return nil
 }
 
 // template is the order of the text's ids and special ids.
@@ -84,7 +96,7 @@ type templatePart struct {
 	ids      []int32
 }
 
-func readTemplate(c *component, t *Tokenizer) (processor, error) {
+func readTemplate(c *component, t *Tokenizer) (template, error) {
 	type part struct {
 		SpecialToken *struct{ ID string }
 		Sequence     *struct{ ID string }
@@ -131,30 +143,23 @@ func readTemplate(c *component, t *Tokenizer) (processor, error) {
 	if n != 1 {
 		return nil, c.errorf("single holds sequence A %d times, want once", n)
 	}
-	return out.process, nil
+	return out, nil
 }
 
-// process adds the special ids; their offsets are 0, 0.
-func (t template) process(e *encoded) {
-	if !e.addSpecial {
-		return
-	}
-	var out Encoding
-	var added []bool
+// add adds the special ids; their offsets are 0, 0.
+func (t template) add(e Encoding) (out Encoding) {
 	for _, p := range t {
 		if p.sequence {
 			out.IDs = append(out.IDs, e.IDs...)
 			out.Offsets = append(out.Offsets, e.Offsets...)
-			added = append(added, e.added...)
 			continue
 		}
 		for _, id := range p.ids {
 			out.IDs = append(out.IDs, id)
 			out.Offsets = append(out.Offsets, [2]int{})
-			added = append(added, false)
 		}
 	}
-	e.Encoding, e.added = out, added
+	return out
 }
 
 // trimOffsets removes white space at the ends of tokens from their offsets.

@@ -20,6 +20,23 @@ func segments(tb testing.TB, t *Tokenizer, segs ...Segment) []int32 {
 	return ids
 }
 
+// Ensure that white space belongs to one token where several take it.
+func TestAddedTokensOfWhiteSpace(t *testing.T) {
+	tok := mustBuild(t, map[string]string{"added_tokens": `[{"id":200,"content":"<t>","rstrip":true},
+		{"id":201,"content":"\n","lstrip":true,"rstrip":true},{"id":202,"content":"  ","lstrip":true}]`})
+	for text, want := range map[string][]int32{
+		"\n\n\n":    {201},
+		"a \n \n b": {'a', 201, 'b'},
+		"<t>\n\nb":  {200, 'b'},
+		"<t>    b":  {200, 'b'},
+		"<t> x  b":  {200, 'x', 202, 'b'},
+	} {
+		if got := encode(t, tok, text, EncodeOptions{}).IDs; !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
 // Ensure that special tokens are recognised only in the template's text.
 func TestEncodeSegments(t *testing.T) {
 	qwen, edge := load(t, "qwen2"), load(t, "llama_edge")

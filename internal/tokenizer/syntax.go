@@ -10,10 +10,10 @@ import (
 var syntaxTokens = regexp.MustCompile(
 	`(?s)\\[pP]\{[^}]*\}|\\.|\(\?#[^)]*\)|\(\?[imx-]*[:)]|\{,\d+\}|\[\^|&&|.`)
 
-// wordSet is \w of the reference within brackets. Outside them wordMore are words too.
+// wordSet is \w of the reference within brackets. Outside them word is.
 const (
-	wordSet  = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}`
-	wordMore = "¹²³¼-¾"
+	wordSet = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}`
+	word    = "[¹²³¼-¾" + wordSet + "]"
 )
 
 // syntaxGroup is an open group of a pattern.
@@ -27,7 +27,8 @@ type syntaxGroup struct {
 //   - {,n} is {0,n}, and the option m is s;
 //   - options in the middle, a(?i)b|c, are for a group, a(?i:b|c);
 //   - \p{…} outside brackets has its case, whatever the options;
-//   - \w and \W have the reference's characters, except \W within brackets.
+//   - \w and \W have the reference's characters, except \W within brackets, and so have the
+//     characters that \b and \B look at.
 //
 // Classes within classes, with their set operations and [:alpha:], are an error.
 func translate(pattern string) (string, error) {
@@ -48,9 +49,13 @@ func translate(pattern string) (string, error) {
 		case t[0] == '[':
 			inside = true
 		case t == `\w`:
-			t = "[" + wordMore + wordSet + "]"
+			t = word
 		case t == `\W`:
-			t = "[^" + wordMore + wordSet + "]"
+			t = "[^" + word[1:]
+		case t == `\b`:
+			t = "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))"
+		case t == `\B`:
+			t = "(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))"
 		case top.fold && strings.HasPrefix(strings.ToLower(t), `\p{`):
 			t = "(?-i:" + t + ")"
 		case strings.HasPrefix(t, "{,"):

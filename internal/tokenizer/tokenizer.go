@@ -20,6 +20,7 @@ type Tokenizer struct {
 	preTokenizers []preTokenizer
 	model         bpe
 	processors    []processor
+	around        template // what AddSpecial adds
 	decoder       decoder
 
 	pieces *pieces // SentencePiece's, used instead of model; nil for a tokenizer.json
@@ -113,8 +114,8 @@ func (t *Tokenizer) encode(text string, addSpecial bool, g *guard) (Encoding, er
 	}
 	e := encoded{
 		Encoding: Encoding{IDs: []int32{}, Offsets: [][2]int{}},
-		text:     text, addSpecial: addSpecial,
-		tokens: func(id int32) string { return t.tokens[id].text },
+		text:     text,
+		tokens:   func(id int32) string { return t.tokens[id].text },
 	}
 	var w workspace
 	var word []token
@@ -139,6 +140,9 @@ func (t *Tokenizer) encode(text string, addSpecial bool, g *guard) (Encoding, er
 	}
 	for _, process := range t.processors {
 		process(&e)
+	}
+	if addSpecial && t.around != nil {
+		return t.around.add(e.Encoding), nil
 	}
 	return e.Encoding, nil
 }
