@@ -120,6 +120,24 @@ func (p *params) str(name, unset string) Text {
 	return s
 }
 
+// trim removes the characters that the parameter chars names, white space without it, from the ends
+// of s.
+func (p *params) trim(s Text, left, right bool) Text {
+	v, _ := p.next("chars")
+	p.done()
+	switch cut := v.(type) {
+	case nil:
+		return s.trim("", left, right)
+	case Text:
+		if cut.s == "" {
+			return s
+		}
+		return s.trim(cut.s, left, right)
+	}
+	p.in.failf(p.a.line, "%s: chars: got %s, want a string", p.what, typeName(v))
+	return s
+}
+
 // done fails if an argument has not been read.
 func (p *params) done() {
 	if p.at < len(p.a.pos) {
@@ -387,9 +405,9 @@ func (in *interp) loopMember(l *loop, name string) (value, bool) {
 }
 
 var dictMethods = map[string]func(in *interp, d *Dict, p *params) value{
-	"keys":   func(in *interp, d *Dict, p *params) value { return &List{items: d.keys} },
-	"values": func(in *interp, d *Dict, p *params) value { return &List{items: d.values} },
-	"items":  func(in *interp, d *Dict, p *params) value { return dictItems(d) },
+	"keys":   func(in *interp, d *Dict, p *params) value { return &List{d.keys, isKeys} },
+	"values": func(in *interp, d *Dict, p *params) value { return &List{d.values, isValues} },
+	"items":  func(in *interp, d *Dict, p *params) value { return dictItems(d, isItems) },
 	"copy": func(in *interp, d *Dict, p *params) value {
 		return in.makeDict(args{pos: []value{d}, line: p.a.line})
 	},
@@ -404,8 +422,8 @@ var dictMethods = map[string]func(in *interp, d *Dict, p *params) value{
 	},
 }
 
-func dictItems(d *Dict) *List {
-	l := &List{items: make([]value, len(d.keys))}
+func dictItems(d *Dict, kind listKind) *List {
+	l := &List{make([]value, len(d.keys)), kind}
 	for i, k := range d.keys {
 		l.items[i] = &List{items: []value{k, d.values[i]}, kind: isTuple}
 	}
@@ -425,11 +443,7 @@ func init() {
 		return func(_ *interp, s Text, p *params) value { p.done(); return s.mapRuns(f) }
 	}
 	trim := func(left, right bool) method {
-		return func(_ *interp, s Text, p *params) value {
-			cut := p.str("chars", "")
-			p.done()
-			return s.trim(cut.s, left, right)
-		}
+		return func(_ *interp, s Text, p *params) value { return p.trim(s, left, right) }
 	}
 	affix := func(f func(s, affix string) bool) method {
 		return func(in *interp, s Text, p *params) value {
@@ -508,7 +522,7 @@ func init() {
 		}
 	}
 	stringMethods = map[string]method{
-		"upper": runs(upper), "lower": runs(pytext.Lower), "casefold": runs(pytext.Lower),
+		"upper": runs(upper), "lower": runs(pytext.Lower), "casefold": runs(fold),
 		"title": runs(titleWords), "swapcase": runs(swapCase),
 		"capitalize": func(_ *interp, s Text, p *params) value { p.done(); return capitalize(s) },
 		"strip":      trim(true, true), "lstrip": trim(true, false), "rstrip": trim(false, true),

@@ -388,7 +388,7 @@ func (in *interp) index(x, i value, line int) value {
 			at = s.runes()
 			in.charge(len(at), line)
 			size = len(at) - 1
-		} else if l := x.(*List); l.kind != isGenerator {
+		} else if l := x.(*List); l.kind < isKeys {
 			size = len(l.items)
 		}
 		if n < 0 {
@@ -489,7 +489,7 @@ func (in *interp) slice(e *sliceExpr, sc *scope) value {
 		}
 		return b.str()
 	case *List:
-		if x.kind == isGenerator {
+		if x.kind >= isKeys {
 			break
 		}
 		from, step, count := in.bounds(parts, len(x.items), e.line)
@@ -502,7 +502,8 @@ func (in *interp) slice(e *sliceExpr, sc *scope) value {
 	case undefined:
 		in.failf(e.line, "%s", x.what)
 	}
-	return undefined{fmt.Sprintf("%s object cannot be sliced", typeName(x))}
+	in.failf(e.line, "slice: got a value of type %s, want a string or list", typeName(x))
+	return nil
 }
 
 func (in *interp) unary(op string, x value, line int) value {
@@ -556,8 +557,13 @@ func (in *interp) contains(y, x value, line int) bool {
 		in.charge(len(y.s)/bytesPerStep, line)
 		return strings.Contains(y.s, xs.s)
 	case *Dict:
-		if l, ok := x.(*List); ok && l.kind == isTuple {
-			return false // a possible key in the reference, but not in a Dict here
+		switch x := x.(type) { // possible keys in the reference, but not in a Dict here
+		case undefined:
+			return false
+		case *List:
+			if x.kind == isTuple {
+				return false
+			}
 		}
 		if _, ok := key(x); !ok {
 			in.failf(line, "in: a value of type %s cannot be a key", typeName(x))

@@ -61,9 +61,7 @@ func init() {
 		"string":     text(func(_ *interp, s Text, p *params) value { return s }),
 		"safe":       text(func(_ *interp, s Text, p *params) value { return s }),
 		"trim": text(func(_ *interp, s Text, p *params) value {
-			cut := p.str("chars", "")
-			p.done()
-			return s.trim(cut.s, true, true)
+			return p.trim(s, true, true)
 		}),
 		"replace": text(func(in *interp, s Text, p *params) value {
 			from, to := in.text(p.must("old"), p.a.line), in.text(p.must("new"), p.a.line)
@@ -119,9 +117,7 @@ func init() {
 				return &List{kind: isGenerator}
 			case *Dict:
 				in.charge(4*len(x.keys), p.a.line)
-				items := dictItems(x)
-				items.kind = isGenerator
-				return items
+				return dictItems(x, isGenerator)
 			}
 			in.failf(p.a.line, "items: got %s, want a dict", typeName(x))
 			return nil
@@ -459,7 +455,7 @@ func dictsortFilter(in *interp, x value, p *params) value {
 		in.failf(p.a.line, "dictsort: got %s by %q, want a Dict by key or value", typeName(x), by)
 	}
 	in.charge(4*len(d.keys), p.a.line)
-	items := dictItems(d)
+	items := dictItems(d, isItems)
 	attribute := int64(0)
 	if by == "value" {
 		attribute = 1

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Ensure that texts keep their marks from the values to the output, and that JSON is read and
@@ -73,8 +74,8 @@ func TestComparisonsCount(t *testing.T) {
 	}
 }
 
-// Ensure that numbers, the least, the greatest, sums and loops without a whole pass are Jinja's
-// (values of Jinja2 3.1).
+// Ensure that numbers, the least, the greatest, sums, views of dicts and loops without a whole pass
+// are Jinja's (values of Jinja2 3.1).
 func TestFilters(t *testing.T) {
 	for text, want := range map[string]string{
 		`{{ '3.5'|float + 1 }}`:                     `4.5`,
@@ -92,6 +93,11 @@ func TestFilters(t *testing.T) {
 		`{% for x in [1,2] %}{% break %}{% else %}E{% endfor %}`:                                                                       `E`,
 		`{% for x in [1,2] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                      `1`,
 		`{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}E{% endfor %}`:                                   `2`,
+		`{{ d.keys() }} {{ d.values() }} {{ d.items() }} {{ {'a': 1}.items()|list }}`:                                                  `dict_keys(['k']) dict_values([5]) dict_items([('k', 5)]) [('a', 1)]`,
+		`{{ d.keys()[0] }}|{{ d.items() is sequence }} {{ d.keys() is iterable }} {{ d.values()|length }} {{ d.keys()|last }}`:         `|False True 1 k`,
+		`{{ nothing in d }} {{ nothing is callable }}`:                                                                                 `False True`,
+		`{{ ' a'.strip('') }} {{ ' b'|trim('') }} {{ ' c'.strip(none) }} {{ 'ßﬁΣ'.casefold() }}`:                                       ` a  b c ssfiσ`,
+		`{{ strftime_now('%U %W %V %G %g %u %C %k %l %P %r [%z%Z] %-d %-D %s %q') }}`:                                                  `01 00 53 2020 20 7 20  0 12 am 12:09:08 AM [] 3 01/03/21 1609632548 %q`,
 		`{{ 'nan'|float }} {{ 'inf'|float }} {{ '0x10'|float }} {{ ''|float }} {{ none|float }}`:                                       `nan inf 0.0 0.0 0.0`,
 		`{{ 1 % 0.1 }} {{ 1 // 0.1 }} {{ 100 % 1.1 }} {{ -5.0 // -6.5 }} {{ 6.0 % -3 }}`:                                               `0.09999999999999995 9.0 0.999999999999992 0.0 -0.0`,
 		`{{ '1_000'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int(7) }} {{ '1__0'|float }} {{ '1_0.5'|float }}`:                   `1000 0 0 7 0.0 10.5`,
@@ -104,11 +110,16 @@ func TestFilters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := tmpl.Render(nil, nil); err != nil || got.String() != want {
+		d := NewDict()
+		d.Set(Plain("k"), int64(5))
+		now := func() time.Time { return time.Date(2021, 1, 3, 0, 9, 8, 0, time.UTC) }
+		got, err := tmpl.Render(map[string]any{"d": d}, now)
+		if err != nil || got.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", text, got.String(), err, want)
 		}
 	}
-	for _, text := range []string{ // numbers that Python has and this package has not
+	for _, text := range []string{ // what Python or this package refuses
+		`{{ {}.keys()|tojson }}`, `{{ {}.values() + [] }}`, `{{ {}.items()[1:] }}`, `{{ none[:1] }}`,
 		`{{ 1e22|int }}`, `{{ '99999999999999999999'|int }}`, `{{ '-1e19'|int }}`, `{{ 'ffffffffffffffffff'|int(base=16) }}`,
 		`{{ (-2.5) ** 0.5 }}`, `{{ 2.5|round }}`, `{{ '%d'|format(1) }}`,
 	} {

@@ -15,6 +15,9 @@ import (
 
 // Case mapping is Unicode's full mapping, as in Python ("ß" becomes "SS").
 
+// fold removes differences of case. A [cases.Caser] must not be shared.
+func fold(s string) string { return cases.Fold().String(s) }
+
 func upper(s string) string { return cases.Upper(language.Und).String(s) }
 
 // capitalize is str.capitalize: the first rune in title case, all others lowered.
@@ -150,14 +153,20 @@ func (t Text) lines(keepEnds bool) []Text {
 	return out
 }
 
-// strftime formats a time by C's directives, in English.
+// strftime formats a time by C's directives, in English. The time has no zone, as in the reference.
 func strftime(t time.Time, format string) string {
 	layouts := map[byte]string{
 		'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04",
-		'S': "05", 'p': "PM",
-		'B': "January", 'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'Z': "MST", 'z': "-0700",
-		'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06",
+		'S': "05", 'p': "PM", 'P': "pm", 'Z': "", 'z': "",
+		'B': "January", 'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon",
+		'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06", 'r': "03:04:05 PM",
 		'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05", 'j': "002",
+		'n': "\n", 't': "\t", '%': "%",
+	}
+	year, week := t.ISOWeek()
+	// weeks of the year that began, counted from their first day
+	weeks := func(first time.Weekday) int {
+		return (t.YearDay() + 6 - int(t.Weekday()-first+7)%7) / 7
 	}
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {
@@ -173,14 +182,28 @@ func strftime(t time.Time, format string) string {
 		}
 		text := ""
 		switch d := format[i]; d {
-		case '%':
-			text = "%"
-		case 'n':
-			text = "\n"
-		case 't':
-			text = "\t"
 		case 'w':
 			text = fmt.Sprint(int(t.Weekday()))
+		case 'u':
+			text = fmt.Sprint(int(t.Weekday()+6)%7 + 1)
+		case 'U':
+			text = fmt.Sprintf("%02d", weeks(time.Sunday))
+		case 'W':
+			text = fmt.Sprintf("%02d", weeks(time.Monday))
+		case 'V':
+			text = fmt.Sprintf("%02d", week)
+		case 'G':
+			text = fmt.Sprint(year)
+		case 'g':
+			text = fmt.Sprintf("%02d", year%100)
+		case 'C':
+			text = fmt.Sprintf("%02d", t.Year()/100)
+		case 'k':
+			text = fmt.Sprintf("%2d", t.Hour())
+		case 'l':
+			text = fmt.Sprintf("%2d", (t.Hour()+11)%12+1)
+		case 's':
+			text = fmt.Sprint(t.Unix())
 		case 'f':
 			text = fmt.Sprintf("%06d", t.Nanosecond()/1000)
 		default:
@@ -192,7 +215,7 @@ func strftime(t time.Time, format string) string {
 			}
 			text = t.Format(layout)
 		}
-		if unpadded && len(text) > 1 {
+		if unpadded && len(text) > 1 && strings.Trim(text, " 0123456789") == "" {
 			text = strings.TrimLeft(text[:len(text)-1], "0 ") + text[len(text)-1:]
 		}
 		b.WriteString(text)

@@ -22,7 +22,7 @@ func (in *interp) test(name string, x value, a args) bool {
 		case Text, *Dict, undefined:
 			return true
 		case *List:
-			return x.kind != isGenerator
+			return x.kind < isKeys
 		}
 		return false
 	case "iterable":
@@ -33,7 +33,7 @@ func (in *interp) test(name string, x value, a args) bool {
 		return false
 	case "callable":
 		switch x.(type) {
-		case *macro, *builtin:
+		case *macro, *builtin, undefined:
 			return true
 		}
 		return false

@@ -18,7 +18,8 @@ type value any
 // are an error, which what explains.
 type undefined struct{ what string }
 
-// List is any sequence. A generator, which filters return, can be read once and has no length.
+// List is any sequence. The views of a dict have no indices; a generator, which filters return, can
+// be read once and has no length either.
 type List struct {
 	items []value
 	kind  listKind
@@ -30,10 +31,15 @@ const (
 	isList listKind = iota
 	isTuple
 	isRange
+	isKeys
+	isValues
+	isItems
 	isGenerator
 )
 
-var listNames = [...]string{"list", "tuple", "range", "generator"}
+var listNames = [...]string{
+	"list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator",
+}
 
 // Dict is a mapping that keeps the order of insertion.
 type Dict struct {
@@ -298,6 +304,8 @@ func (in *interp) repr(b *builder, v value, line, depth int) {
 		case isRange:
 			in.reprRange(b, v)
 			return
+		case isKeys, isValues, isItems:
+			open, end = listNames[v.kind]+"([", "])"
 		}
 		b.write(open, false)
 		for i, item := range v.items {
