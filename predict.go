@@ -30,7 +30,9 @@ type Details struct {
 	NoVideos     string  // the setting of videos for which they are refused; "" if there is none
 	Tokens       int     // number of tokenizer ids; 0 if the model has none
 	End          []int32 // tokens that end an answer
-	Packed       bool    `json:"-"` // the file is packed: its types cannot be changed
+	// settings of generation_config.json that are not used, such as "top_k 20"; nil: none
+	Unused []string `json:",omitempty"`
+	Packed bool     `json:"-"` // the file is packed: its types cannot be changed
 }
 
 // Field is one named size.
@@ -47,6 +49,7 @@ func (m *Model) Details() *Details {
 		Name: i.Name, Format: i.Format, Disk: i.Disk, Kept: i.Kept, Resident: i.Resident,
 		Threads: i.Threads, Kernel: i.Kernel, Template: i.Template, Processor: i.Processor,
 		Videos: i.Videos, NoVideos: i.NoVideos, Tokens: i.Tokens, End: i.End, Packed: m.e.Packed(),
+		Unused: i.Unused,
 	}
 	if i.Sizes != nil {
 		d.Sizes = i.Sizes

@@ -297,7 +297,11 @@ func infoRows(i *restore.Details) [][]string {
 	case i.Videos != "":
 		rows = append(rows, []string{"video processor", i.Videos})
 	}
-	return append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")}, []string{
-		"kernel", fmt.Sprintf("%s, %d threads", i.Kernel, i.Threads),
-	})
+	rows = append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")})
+	if len(i.Unused) > 0 {
+		rows = append(rows, []string{
+			"generation settings", "not used: " + strings.Join(i.Unused, ", "),
+		})
+	}
+	return append(rows, []string{"kernel", fmt.Sprintf("%s, %d threads", i.Kernel, i.Threads)})
 }

@@ -100,6 +100,29 @@ func TestShowEncoder(t *testing.T) {
 	}
 }
 
+// Ensure that show names the settings of generation that are not used.
+func TestShowUnusedSettings(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "m")
+	if err := os.CopyFS(dir, os.DirFS("../../internal/engine/testdata/qwen25vl-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	for settings, want := range map[string]string{
+		`{"eos_token_id":324,"do_sample":true,"repetition_penalty":1.05,"temperature":0.000001,"top_k":1}`: "not used: repetition_penalty 1.05, do_sample true, temperature 0.000001, top_k 1",
+		`{"repetition_penalty":1.0,"suppress_tokens":[3,4],"bad_words_ids":null,"temperature":0.5}`:        "not used: suppress_tokens [3,4]",
+		`{"do_sample":false,"suppress_tokens":[],"num_beams":1,"pad_token_id":2}`:                          "",
+	} {
+		file := filepath.Join(dir, "generation_config.json")
+		if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		shown := strings.Join(strings.Fields(commandLine("show", "-m", dir).Out), " ")
+		_, got, _ := strings.Cut(shown, "generation settings ")
+		if got, _, _ = strings.Cut(got, " kernel "); got != want {
+			t.Errorf("%s: got %q, want %q", settings, got, want)
+		}
+	}
+}
+
 // Ensure that a setting of videos that is not supported refuses videos alone, by its name, and that
 // show says so.
 func TestVideoSettingRefused(t *testing.T) {

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -68,6 +71,47 @@ func (e *Engine) aboutVideos() (class, refused string) {
 		return "", ""
 	}
 	return f.Video.Class, ""
+}
+
+// Settings of generation that transformers' generate applies by default and this program does not,
+// each with the value that has no effect. The sampling settings have one only with do_sample.
+var (
+	unusedSettings = [][2]string{
+		{"repetition_penalty", "1"}, {"no_repeat_ngram_size", "0"},
+		{"encoder_repetition_penalty", "1"}, {"encoder_no_repeat_ngram_size", "0"},
+		{"min_new_tokens", "0"}, {"min_length", "0"},
+		{"exponential_decay_length_penalty", ""}, {"suppress_tokens", "[]"},
+		{"begin_suppress_tokens", "[]"}, {"bad_words_ids", "[]"}, {"sequence_bias", "{}"},
+		{"forced_bos_token_id", ""}, {"forced_eos_token_id", ""}, {"stop_strings", "[]"},
+		{"num_beams", "1"}, {"penalty_alpha", "0"}, {"guidance_scale", "1"}, {"do_sample", "false"},
+	}
+	samplingSettings = [][2]string{
+		{"temperature", "1"}, {"top_k", "0"}, {"top_p", "1"}, {"min_p", "0"}, {"typical_p", "1"},
+		{"epsilon_cutoff", "0"}, {"eta_cutoff", "0"}, {"top_h", "1"},
+	}
+)
+
+// aboutGeneration returns the settings of generation that would have an effect and are not used.
+func (e *Engine) aboutGeneration() (unused []string) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(e.ck.Parts().Generation.Data, &fields) != nil { // there are none
+		return nil
+	}
+	list := unusedSettings
+	if string(fields["do_sample"]) == "true" {
+		list = slices.Concat(list, samplingSettings)
+	}
+	for _, s := range list {
+		var v any
+		if json.Unmarshal(fields[s[0]], &v) != nil || v == nil {
+			continue
+		}
+		text, err := json.Marshal(v) // 1.0 becomes 1
+		if err == nil && string(text) != s[1] {
+			unused = append(unused, fmt.Sprintf("%s %.80s", s[0], text))
+		}
+	}
+	return unused
 }
 
 // Tokenizer returns the model's tokenizer, or nil if it has none.

@@ -679,6 +679,8 @@ type Info struct {
 	NoVideos  string // the setting of videos for which they are refused; "" if there is none
 	Tokens    int    // number of tokenizer ids; 0 if the model has none
 	End       []int32
+	// settings of generation that have no effect here, with their values
+	Unused []string
 }
 
 // Encoder describes the weights of the vision tower and the projector.
@@ -720,6 +722,7 @@ func (e *Engine) Info() Info {
 		i.Processor = e.proc.Name()
 	}
 	i.Videos, i.NoVideos = e.aboutVideos()
+	i.Unused = e.aboutGeneration()
 	if e.tok != nil {
 		i.Tokens = e.tok.VocabSize()
 	}
