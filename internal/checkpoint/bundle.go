@@ -61,7 +61,7 @@ type Parts struct {
 	// Tokenizer is tokenizer.json, or a SentencePiece tokenizer.model.
 	Tokenizer Part
 	// Settings is tokenizer_config.json. It is used with a tokenizer.model and includes all added
-	// tokens; without data, the tokenizer.model is used alone. A tokenizer.json does not need it.
+	// tokens; without data, the tokenizer.model is used alone. To a tokenizer.json it adds tokens.
 	Settings Part
 	// Template is the text of the chat template.
 	Template Part
@@ -71,8 +71,7 @@ type Parts struct {
 	Video Part
 	// Generation is generation_config.json.
 	Generation Part
-	// Specials is a JSON object of the special tokens' texts: bos_token, eos_token,
-	// unk_token, pad_token.
+	// Specials is a JSON object of the special tokens' texts by name: bos_token, eos_token, ….
 	Specials Part
 	// Recipe is FitPrune's recipe for this model.
 	Recipe Part

@@ -223,7 +223,7 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 
 // readAdded reads the entries of added_tokens one by one, without those that match no text.
 func readAdded(raw json.RawMessage) ([]addedToken, error) {
-	if string(raw) == "null" {
+	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
 	var list []addedToken
@@ -254,14 +254,25 @@ func readAdded(raw json.RawMessage) ([]addedToken, error) {
 	return list, err
 }
 
-// addTokens reads the added_tokens section into t, which already has its model and normalizer.
-func (t *Tokenizer) addTokens(raw json.RawMessage) error {
-	if len(raw) == 0 {
-		return nil
-	}
+// addTokens reads the added_tokens section into t, which already has its model and normalizer, and
+// adds those of more that the section lacks.
+func (t *Tokenizer) addTokens(raw json.RawMessage, more []addedToken) error {
 	list, err := readAdded(raw)
 	if err != nil {
 		return fmt.Errorf("tokenizer: added_tokens: %w", err)
+	}
+	has := map[string]bool{"": true}
+	for _, a := range list {
+		has[a.Content] = true
+	}
+	for _, a := range more {
+		if has[a.Content] {
+			continue
+		}
+		if id, ok := t.TokenID(a.Content); ok { // as in the reference, whatever the settings say
+			a.ID = id
+		}
+		list = append(list, a)
 	}
 	byContent := map[string]int{}
 	kept := list[:0]

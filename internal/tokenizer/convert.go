@@ -89,8 +89,8 @@ func ConvertModel(model, config []byte) (tokenizerJSON []byte, ok bool, err erro
 func (set *llamaSettings) postProcessor(id func(text string) (int32, bool)) object {
 	around, special := []object{}, object{}
 	edge := func(raw json.RawMessage, want bool) {
-		if n, ok := id(tokenText(raw)); ok && want {
-			text := tokenText(raw)
+		if n, ok := id(TokenText(raw)); ok && want {
+			text := TokenText(raw)
 			around = append(around, object{"SpecialToken": object{"id": text, "type_id": 0}})
 			special[text] = object{"id": text, "ids": []int32{n}, "tokens": []string{text}}
 		}

@@ -18,7 +18,10 @@ const (
 
 // Parse reads a tokenizer.json and does not keep its bytes. Errors name the section and the
 // component.
-func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
+func Parse(tokenizerJSON []byte) (*Tokenizer, error) { return parse(tokenizerJSON, nil) }
+
+// parse is Parse with more added tokens, of which the file may have some.
+func parse(tokenizerJSON []byte, more []addedToken) (*Tokenizer, error) {
 	if len(tokenizerJSON) > maxFile {
 		return nil, fmt.Errorf("tokenizer: file: %d bytes, limit is %d", len(tokenizerJSON),
 			maxFile)
@@ -64,7 +67,7 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 	if t.preTokenizers, err = readPreTokenizers(sections["pre_tokenizer"], nil); err != nil {
 		return nil, err
 	}
-	if err := t.addTokens(sections["added_tokens"]); err != nil {
+	if err := t.addTokens(sections["added_tokens"], more); err != nil {
 		return nil, err
 	}
 	if t.processors, err = readProcessors(sections["post_processor"], t); err != nil {

@@ -2,9 +2,9 @@ package tokenizer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 )
@@ -21,18 +21,51 @@ type llamaSettings struct {
 	Unknown json.RawMessage   `json:"unk_token"`
 	Padding json.RawMessage   `json:"pad_token"`
 	Others  []json.RawMessage `json:"additional_special_tokens"`
-	// Added are additional tokens that are not pieces, by id.
-	Added map[string]addedToken `json:"added_tokens_decoder"`
+	Added   addedByID         `json:"added_tokens_decoder"`
 }
 
-// Open reads data, which is a tokenizer.json, or a tokenizer.model used with settings.
+// addedByID are tokens that a tokenizer_config.json adds to the vocabulary.
+type addedByID map[string]addedToken
+
+// list returns the tokens in the order of their ids.
+func (m addedByID) list() ([]addedToken, error) {
+	list := make([]addedToken, 0, len(m))
+	for key, a := range m {
+		id, err := strconv.ParseInt(key, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("added_tokens_decoder: %.40q is not an id", key)
+		}
+		a.ID = int32(id)
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b addedToken) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content))
+	})
+	return list, nil
+}
+
+// Open reads data, which is a tokenizer.json, or a tokenizer.model used with settings. The tokens
+// of added_tokens_decoder in settings are added to a tokenizer.json that lacks them.
 func Open(data, settings []byte) (*Tokenizer, error) {
 	text := bytes.TrimLeft(data, " \t\r\n")
 	if key := byte(modelPieces<<3 | wireBytes); len(data) > 0 && data[0] == key &&
 		!bytes.HasPrefix(text, []byte("{")) {
 		return ParseModel(data, settings)
 	}
-	return Parse(data)
+	if settings == nil {
+		return Parse(data)
+	}
+	var set struct {
+		Added addedByID `json:"added_tokens_decoder"`
+	}
+	if err := json.Unmarshal(settings, &set); err != nil {
+		return nil, fmt.Errorf("tokenizer: settings: %w", err)
+	}
+	more, err := set.Added.list()
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: settings: %w", err)
+	}
+	return parse(data, more)
 }
 
 // ParseModel reads a tokenizer.model with the settings of a tokenizer_config.json and uses them
@@ -64,11 +97,11 @@ func ParseModel(model, config []byte) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer: settings: %w", err)
 		}
 	}
-	if id, ok := t.TokenID(tokenText(set.BOS)); ok && set.AddBOS {
+	if id, ok := t.TokenID(TokenText(set.BOS)); ok && set.AddBOS {
 		t.around = append(t.around, templatePart{ids: []int32{id}})
 	}
 	t.around = append(t.around, templatePart{sequence: true})
-	if id, ok := t.TokenID(tokenText(set.EOS)); ok && set.AddEOS {
+	if id, ok := t.TokenID(TokenText(set.EOS)); ok && set.AddEOS {
 		t.around = append(t.around, templatePart{ids: []int32{id}})
 	}
 	t.decoder = decoder{
@@ -114,25 +147,21 @@ func (set *llamaSettings) named() []json.RawMessage {
 
 // addedTokens returns the tokens to recognise in a text. id returns the id of a token of the model.
 func (set *llamaSettings) addedTokens(id func(text string) (int32, bool)) ([]addedToken, error) {
-	var list []addedToken
-	for _, key := range slices.Sorted(maps.Keys(set.Added)) {
-		id, err := strconv.ParseInt(key, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("added_tokens_decoder: %.40q is not an id", key)
-		}
-		a := set.Added[key]
-		a.ID = int32(id)
-		a.Normalized = false // pieces are compared without normalisation
-		list = append(list, a)
+	list, err := set.Added.list()
+	if err != nil {
+		return nil, err
 	}
-	has := map[string]bool{}
-	for _, a := range list {
-		has[a.Content] = true
+	at := map[string]int{}
+	for i := range list {
+		list[i].Normalized = false // pieces are compared without normalisation
+		at[list[i].Content] = i
 	}
 	for _, raw := range set.named() {
-		text := tokenText(raw)
-		if n, ok := id(text); ok && !has[text] {
-			has[text] = true
+		text := TokenText(raw)
+		if i, ok := at[text]; ok {
+			list[i].Special = true
+		} else if n, ok := id(text); ok {
+			at[text] = len(list)
 			list = append(list, addedToken{ID: n, Content: text, Special: true})
 		}
 	}
@@ -147,7 +176,7 @@ func (t *Tokenizer) addSettings(set *llamaSettings) error {
 	}
 	named := map[string]bool{}
 	for _, raw := range set.named() {
-		named[tokenText(raw)] = true
+		named[TokenText(raw)] = true
 	}
 	t.named = map[int32]bool{}
 	for _, a := range list {
@@ -159,11 +188,12 @@ func (t *Tokenizer) addSettings(set *llamaSettings) error {
 	if err != nil {
 		return err
 	}
-	return t.addTokens(raw)
+	return t.addTokens(raw, nil)
 }
 
-// tokenText returns the text of a special token, which is a string or an object.
-func tokenText(raw json.RawMessage) string {
+// TokenText returns the text of a special token in a tokenizer_config.json, which is a string or an
+// object; "" of anything else.
+func TokenText(raw json.RawMessage) string {
 	var s string
 	var o struct{ Content string }
 	if json.Unmarshal(raw, &s) != nil && json.Unmarshal(raw, &o) == nil {

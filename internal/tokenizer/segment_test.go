@@ -20,6 +20,40 @@ func segments(tb testing.TB, t *Tokenizer, segs ...Segment) []int32 {
 	return ids
 }
 
+// Ensure that a tokenizer.json gets the tokens that only its settings have, with the vocabulary's
+// ids (transformers 5.24).
+func TestAddedTokensOfSettings(t *testing.T) {
+	const file = `{"added_tokens":[{"id":5,"content":"<t>"}],
+		"model":{"type":"BPE","vocab":{"a":0,"b":1,"<":2,">":3,"t":4},"merges":[]}}`
+	open := func(added string) (*Tokenizer, error) {
+		return Open([]byte(file), []byte(`{"added_tokens_decoder":`+added+`}`))
+	}
+	for added, want := range map[string][]int32{
+		`null`: {0, 5, 1, 2, 1, 3},
+		`{"5":{"content":"<t>","lstrip":true},"10":{"content":"<b>","special":true}}`: {0, 5, 1, 10},
+		`{"7":{"content":"b"}}`:                     {0, 5, 1, 2, 1, 3},
+		`{"7":{"content":"<t>"}}`:                   {0, 5, 1, 2, 1, 3},
+		`{"8":{"content":""},"6":{"content":"t>"}}`: {0, 5, 1, 2, 1, 3},
+	} {
+		tok, err := open(added)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := encode(t, tok, "a<t>b<b>", EncodeOptions{}).IDs; !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", added, got, want)
+		}
+	}
+	for added, want := range map[string]string{
+		`{"5":{"content":"<b>"}}`: `"<b>": id 5 is taken by "<t>"`,
+		`{"x":{"content":"<b>"}}`: `"x" is not an id`,
+		`[]`:                      "settings",
+	} {
+		if _, err := open(added); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want one with %q", added, err, want)
+		}
+	}
+}
+
 // Ensure that white space belongs to one token where several take it.
 func TestAddedTokensOfWhiteSpace(t *testing.T) {
 	tok := mustBuild(t, map[string]string{"added_tokens": `[{"id":200,"content":"<t>","rstrip":true},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/checkpoint/folder"
@@ -68,7 +69,7 @@ func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 			err = bytePairs(f, p)
 		}
 	} else if err == nil {
-		p.Settings, err = f.Part("tokenizer_config.json")
+		p.Settings, err = settingsWithAdded(f)
 	}
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func SentencePiece(f *folder.Folder) (model, settings checkpoint.Part, err error
 	if err != nil || model.Data == nil {
 		return checkpoint.Part{From: absent}, settings, err
 	}
-	settings, err = settingsWithAdded(f)
+	settings, err = completeSettings(f)
 	return model, settings, err
 }
 
@@ -153,7 +154,7 @@ func bytePairs(f *folder.Folder, p *checkpoint.Parts) error {
 	if err = checkpoint.CheckObject(vocab.Data); err != nil {
 		return fmt.Errorf("%s: %w", vocab.From, err)
 	}
-	if p.Settings, err = settingsWithAdded(f); err != nil {
+	if p.Settings, err = completeSettings(f); err != nil {
 		return err
 	}
 	p.Tokenizer.From = vocab.From
@@ -161,7 +162,16 @@ func bytePairs(f *folder.Folder, p *checkpoint.Parts) error {
 	return err
 }
 
-// settingsWithAdded returns tokenizer_config.json with the tokens of added_tokens.json.
+// completeSettings is settingsWithAdded with an empty object for a folder that has neither file.
+func completeSettings(f *folder.Folder) (settings checkpoint.Part, err error) {
+	if settings, err = settingsWithAdded(f); err == nil && settings.Data == nil {
+		settings.Data = []byte("{}")
+	}
+	return settings, err
+}
+
+// settingsWithAdded returns tokenizer_config.json. If it has no added_tokens_decoder, the tokens of
+// added_tokens.json are added.
 func settingsWithAdded(f *folder.Folder) (settings checkpoint.Part, err error) {
 	if settings, err = f.Part("tokenizer_config.json"); err != nil {
 		return settings, err
@@ -175,37 +185,33 @@ func settingsWithAdded(f *folder.Folder) (settings checkpoint.Part, err error) {
 			return settings, fmt.Errorf("%s: %w", settings.From, err)
 		}
 	}
-	const file = "added_tokens.json"
+	const key, file = "added_tokens_decoder", "added_tokens.json"
+	if raw := fields[key]; raw != nil && string(raw) != "null" {
+		return settings, nil
+	}
 	data, ok, err := f.File(file)
 	if err != nil || !ok {
-		settings.Data, _ = json.Marshal(fields) // values are as read
 		return settings, err
 	}
 	var ids map[string]int32
 	if err := json.Unmarshal(data, &ids); err != nil {
 		return settings, fmt.Errorf("%s: %w", file, err)
 	}
-	added := map[string]json.RawMessage{}
-	if raw := fields["added_tokens_decoder"]; raw != nil && string(raw) != "null" {
-		if err := json.Unmarshal(raw, &added); err != nil {
-			return settings, fmt.Errorf("%s: added_tokens_decoder: %w", settings.From, err)
-		}
-	}
+	added := map[string]any{}
 	for text, id := range ids {
-		if key := fmt.Sprint(id); added[key] == nil {
-			added[key], _ = json.Marshal(map[string]string{"content": text})
-		}
+		added[fmt.Sprint(id)] = map[string]string{"content": text}
 	}
-	fields["added_tokens_decoder"], _ = json.Marshal(added)
+	fields[key], _ = json.Marshal(added)
 	settings.Data, err = json.Marshal(fields)
 	return settings, err
 }
 
-// Specials returns the texts of bos_token, eos_token, … for chat templates. Values in
-// tokenizer_config.json take precedence over special_tokens_map.json.
+// Specials returns the texts of bos_token, image_token, … for chat templates: those of
+// tokenizer_config.json and, if that has no added_tokens_decoder, of special_tokens_map.json, which
+// then take precedence, as in transformers.
 func Specials(f *folder.Folder) (checkpoint.Part, error) {
 	part, found := checkpoint.Part{}, map[string]string{}
-	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
+	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
 		data, ok, err := f.File(name)
 		if err != nil {
 			return part, err
@@ -217,14 +223,18 @@ func Specials(f *folder.Folder) (checkpoint.Part, error) {
 		if err := json.Unmarshal(data, &fields); err != nil {
 			return part, fmt.Errorf("%s: %w", name, err)
 		}
-		for _, key := range []string{"bos_token", "eos_token", "unk_token", "pad_token"} {
-			var s string
-			var o struct{ Content string }
-			if json.Unmarshal(fields[key], &s) == nil && s != "" {
-				found[key], part.From = s, name
-			} else if json.Unmarshal(fields[key], &o) == nil && o.Content != "" {
-				found[key], part.From = o.Content, name
+		extra := map[string]json.RawMessage{}
+		_ = json.Unmarshal(fields["extra_special_tokens"], &extra) // it may be a list without names
+		for _, tokens := range []map[string]json.RawMessage{fields, extra} {
+			for key, raw := range tokens {
+				text := tokenizer.TokenText(raw)
+				if strings.HasSuffix(key, "_token") && text != "" {
+					found[key], part.From = text, name
+				}
 			}
+		}
+		if raw := fields["added_tokens_decoder"]; raw != nil && string(raw) != "null" {
+			break
 		}
 	}
 	if len(found) == 0 {

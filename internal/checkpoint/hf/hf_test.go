@@ -628,3 +628,51 @@ func TestBytePairs(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that templates get the texts of all named tokens, and a tokenizer.json the tokens that
+// only other files have; special_tokens_map.json and added_tokens.json count only without an
+// added_tokens_decoder (transformers 5.24).
+func TestNamedAndAddedTokens(t *testing.T) {
+	for _, c := range []struct {
+		config, specials string
+		id               int32 // of <x>, 0: not a token
+	}{
+		{`{"eos_token": {"content": "a"}, "image_token": "i", "add_bos_token": true, "pad_token": null}`,
+			`{"eos_token":"b","image_token":"i","sep_token":"b"}`, 7},
+		{`{"extra_special_tokens": {"boi_token": "x"}, "eos_token": "a", "added_tokens_decoder": {}}`,
+			`{"boi_token":"x","eos_token":"a"}`, 0},
+		{`{"extra_special_tokens": ["<b>"], "added_tokens_decoder": {"9": {"content": "<x>"}}}`, ``, 9},
+		{``, `{"eos_token":"b","sep_token":"b"}`, 7},
+	} {
+		all := map[string][]byte{
+			"config.json": []byte(`{}`), "model.safetensors": weights(t, "a"),
+			"tokenizer.json": []byte(`{"model": {"type": "BPE", "merges": [],
+				"vocab": {"<": 0, "x": 1, ">": 2}}}`),
+			"special_tokens_map.json": []byte(`{"eos_token": "b", "sep_token": {"content": "b"}}`),
+			"added_tokens.json":       []byte(`{"<x>": 7}`),
+			"tokenizer_config.json":   []byte(c.config),
+		}
+		if c.config == "" {
+			delete(all, "tokenizer_config.json")
+		}
+		f, err := folder.Open(lay(t, all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if got := string(s.Docs.Specials.Data); got != c.specials {
+			t.Errorf("%s: named tokens: got %s, want %s", c.config, got, c.specials)
+		}
+		tok, err := tokenizer.Open(s.Docs.Tokenizer.Data, s.Docs.Settings.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, _ := tok.TokenID("<x>"); id != c.id {
+			t.Errorf("%s: <x>: got id %d, want %d", c.config, id, c.id)
+		}
+	}
+}
