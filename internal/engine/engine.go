@@ -589,10 +589,10 @@ func (e *Engine) documents() (err error) {
 			e.tok.Place(PicturePlace, id)
 		}
 		if m, ok := e.m.(model.Spelled); ok {
-			m.Spell(func(text string) ([]int32, error) {
-				return e.tok.EncodeSegments([]tokenizer.Segment{{Text: text}},
-					tokenizer.EncodeOptions{})
-			})
+			if _, err := e.spell(""); err != nil {
+				return err
+			}
+			m.Spell(e.spell)
 		}
 	}
 	if p.Processor.Data != nil {
@@ -615,6 +615,21 @@ func (e *Engine) documents() (err error) {
 		return fmt.Errorf("%s: %s: %w", e.ck.Name, e.source, err)
 	}
 	return e.endTokens()
+}
+
+// spell returns the ids of a text in a picture. It is encoded without the picture's tokens and the
+// text around the picture, so none of its tokens may depend on them.
+func (e *Engine) spell(text string) ([]int32, error) {
+	ids, err := e.tok.EncodeSegments([]tokenizer.Segment{{Text: text}}, tokenizer.EncodeOptions{})
+	for _, id := range append(slices.Clone(ids), e.m.ImageToken()) {
+		if err == nil && !e.tok.StandsAlone(id) {
+			of, _ := e.tok.Token(id)
+			err = fmt.Errorf("engine: %s: %s: token %q: got lstrip, rstrip or single_word, "+
+				"want none of them for a token in a picture", e.ck.Name,
+				e.ck.Parts().Tokenizer.From, of)
+		}
+	}
+	return ids, err
 }
 
 // PicturePlace is the text that templates write for a picture if the vocabulary has no token for

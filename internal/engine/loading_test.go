@@ -54,6 +54,48 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// Ensure that texts of pictures other than those that are written, and tokens in pictures that take
+// a part of the text next to them, are refused by name.
+func TestTextsOfPictures(t *testing.T) {
+	for _, c := range []struct{ dir, file, old, with, want string }{
+		{"pixtral-tiny", "processor_config.json", `"[IMG_BREAK]"`, `"</s>"`,
+			`image_break_token: got "</s>", want "[IMG_BREAK]"`},
+		{"mistral3-tiny", "processor_config.json", `"[IMG_END]"`, `"</s>"`,
+			`image_end_token: got "</s>", want "[IMG_END]"`},
+		{"gemma3-tiny", "tokenizer_config.json", `"<start_of_image>"`, `"<bos>"`,
+			`boi_token: got "<bos>", want "<start_of_image>"`},
+		{"internvl-tiny", "tokenizer_config.json", `"end_image_token": "</img>"`,
+			`"end_image_token": {"content": "<|im_end|>"}`,
+			`end_image_token: got "<|im_end|>", want "</img>"`},
+		{"smolvlm-tiny", "tokenizer_config.json", `{`, `{"fake_image_token": "x",`,
+			`fake_image_token: got "x", want "<fake_token_around_image>"`},
+		{"idefics3-tiny", "tokenizer.json", `"<image>",`, `"<image>", "rstrip": true,`,
+			`tokenizer.json: token "<image>": got lstrip, rstrip or single_word`},
+		{"pixtral-tiny", "tokenizer.json", `"[IMG]",`, `"[IMG]", "lstrip": true,`,
+			`tokenizer.json: token "[IMG]": got lstrip, rstrip or single_word`},
+	} {
+		dir := copyDir(t, filepath.Join("testdata", c.dir))
+		file := filepath.Join(dir, c.file)
+		data, err := os.ReadFile(file)
+		must(t, err)
+		text := string(data)
+		if c.file == "tokenizer.json" { // the last of two equal keys counts
+			for _, flag := range []string{"lstrip", "rstrip", "single_word"} {
+				text = strings.ReplaceAll(text, `"`+flag+`": false,`, "")
+				text = strings.ReplaceAll(text, `"`+flag+`":false,`, "")
+			}
+		}
+		changed := strings.Replace(text, c.old, c.with, 1)
+		if changed == text {
+			t.Fatalf("%s: %s has no %s", c.dir, c.file, c.old)
+		}
+		must(t, os.WriteFile(file, []byte(changed), 0o644))
+		if err := load(dir); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want one with %q", c.dir, err, c.want)
+		}
+	}
+}
+
 type mutation struct {
 	ID         string   `json:"id"`
 	Base       string   `json:"base"`

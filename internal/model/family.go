@@ -17,6 +17,9 @@ type Family struct {
 	// Cell returns the pixels along a patch and the patches along a visual token that config.json
 	// says, for picture processors of kind [imageproc.NewLongest]; nil: its settings say it.
 	Cell func(config []byte) (patch, merge int, err error)
+	// Texts are what the processor writes in and around pictures, by the names under which
+	// tokenizer_config.json or processor_config.json may have other texts.
+	Texts map[string]string
 	// Video is the video processor; without a class the family takes no videos.
 	Video imageproc.VideoKind
 	// Published are models whose speed is measured without their weights.

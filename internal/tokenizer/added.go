@@ -301,6 +301,7 @@ func (t *Tokenizer) addTokens(raw json.RawMessage, more []addedToken) error {
 	for i := range kept {
 		a := &kept[i]
 		t.tokens[a.ID].special = a.Special
+		t.tokens[a.ID].leans = a.LStrip || a.RStrip || a.SingleWord
 		if !a.Normalized {
 			t.rawAdded.add(a.Content, a)
 			continue

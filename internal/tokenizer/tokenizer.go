@@ -38,6 +38,7 @@ type vocabEntry struct {
 	text    string
 	known   bool
 	special bool
+	leans   bool // the text next to it is a part of it, or decides on it
 }
 
 // Encoding is the result of Encode. Both lists have the same length and are never nil.
@@ -299,6 +300,10 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 
 // IsSpecial reports whether the id is an added token marked special.
 func (t *Tokenizer) IsSpecial(id int32) bool { return t.has(id) && t.tokens[id].special }
+
+// StandsAlone reports whether the text next to a token has no part in it and does not decide
+// whether it is recognised, as with the flags lstrip, rstrip and single_word.
+func (t *Tokenizer) StandsAlone(id int32) bool { return !t.has(id) || !t.tokens[id].leans }
 
 func (t *Tokenizer) has(id int32) bool {
 	return id >= 0 && int(id) < len(t.tokens) && t.tokens[id].known

@@ -208,10 +208,14 @@ func settingsWithAdded(f *folder.Folder) (settings checkpoint.Part, err error) {
 
 // Specials returns the texts of bos_token, image_token, … for chat templates: those of
 // tokenizer_config.json and, if that has no added_tokens_decoder, of special_tokens_map.json, which
-// then take precedence, as in transformers.
+// then take precedence, as in transformers; and those that only processor_config.json names, except
+// the places of pictures and videos, which templates write.
 func Specials(f *folder.Folder) (checkpoint.Part, error) {
 	part, found := checkpoint.Part{}, map[string]string{}
-	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
+	const processor = "processor_config.json"
+	for _, name := range []string{
+		processor, "tokenizer_config.json", "special_tokens_map.json",
+	} {
 		data, ok, err := f.File(name)
 		if err != nil {
 			return part, err
@@ -228,7 +232,8 @@ func Specials(f *folder.Folder) (checkpoint.Part, error) {
 		for _, tokens := range []map[string]json.RawMessage{fields, extra} {
 			for key, raw := range tokens {
 				text := tokenizer.TokenText(raw)
-				if strings.HasSuffix(key, "_token") && text != "" {
+				place := name == processor && (key == "image_token" || key == "video_token")
+				if strings.HasSuffix(key, "_token") && text != "" && !place {
 					found[key], part.From = text, name
 				}
 			}

@@ -4,6 +4,7 @@ package families
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -75,6 +76,9 @@ func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := checkTexts(f, &p.Specials); err != nil {
+		return nil, nil, fmt.Errorf("%s: %s: %w", name, p.Specials.From, err)
+	}
 	proc, err := Processor(p.Processor.Data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s: %w", name, p.Processor.From, err)
@@ -96,6 +100,19 @@ func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos
 		return proc, fmt.Errorf("%s: %s: %w", name, part.From, err), nil
 	}
 	return both, nil, nil
+}
+
+// checkTexts returns an error if the files name other texts than those that are written for
+// pictures.
+func checkTexts(f *model.Family, specials *checkpoint.Part) error {
+	var found map[string]string
+	_ = json.Unmarshal(specials.Data, &found) // there may be none
+	for _, name := range slices.Sorted(maps.Keys(f.Texts)) {
+		if got, ok := found[name]; ok && got != f.Texts[name] {
+			return fmt.Errorf("model: %s: got %q, want %q", name, got, f.Texts[name])
+		}
+	}
+	return nil
 }
 
 // Of returns the family of the model called name with that config.json, see

@@ -32,6 +32,7 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Gemma3ImageProcessor"}, New: imageproc.NewGemma3,
 	}},
+	Texts: map[string]string{"boi_token": before, "eoi_token": after},
 	Published: []model.Published{
 		{Name: "gemma3-4b", Config: shape4b}, {Name: "gemma3-12b", Config: shape12b},
 		{Name: "gemma3-27b", Config: shape27b},

@@ -41,8 +41,11 @@ func family(
 			return textonly.New(ck, class+", text only", decoder, parseText)
 		},
 		Processors: []imageproc.Kind{{Classes: []string{processor}, New: imageproc.NewSplits}},
-		Published:  published,
-		Across:     across, Longest: true,
+		Texts: map[string]string{
+			"fake_image_token": fake, "global_image_token": global, "image_token": place,
+		},
+		Published: published,
+		Across:    across, Longest: true,
 		Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 	}
 }

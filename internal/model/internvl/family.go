@@ -43,6 +43,7 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{processorClass}, New: imageproc.NewCrops,
 	}},
+	Texts: map[string]string{"start_image_token": before, "end_image_token": after},
 	Published: []model.Published{
 		{Name: "internvl3-1b", Config: shape1b}, {Name: "internvl3-2b", Config: shape2b},
 		{Name: "internvl3-8b", Config: shape8b},

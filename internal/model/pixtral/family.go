@@ -33,7 +33,7 @@ var Family = model.Family{
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, architecture, ParseConfig)
 	},
-	Text: llava.NewText, Processors: processors, Cell: cell(ParseConfig),
+	Text: llava.NewText, Processors: processors, Cell: cell(ParseConfig), Texts: texts,
 	Published: []model.Published{{Name: "pixtral-12b", Config: shape12b}},
 	Longest:   true, Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
@@ -48,7 +48,7 @@ var Mistral3 = model.Family{
 		return newModel(ck, mistral3, ParseMistral3)
 	},
 	Text:       llava.TextOnly(mistral3+", text only", "mistral"),
-	Processors: processors, Cell: cell(ParseMistral3),
+	Processors: processors, Cell: cell(ParseMistral3), Texts: texts,
 	Published: []model.Published{{Name: "mistral-small-3.1", Config: shapeSmall31}},
 	Longest:   true, Budgets: Family.Budgets,
 }
@@ -59,6 +59,8 @@ var (
 	//go:embed shapes/mistral-small-3.1.json
 	shapeSmall31 []byte
 )
+
+var texts = map[string]string{"image_break_token": rowEnd, "image_end_token": lastEnd}
 
 var processors = []imageproc.Kind{{
 	Classes: []string{"PixtralImageProcessor"}, New: imageproc.NewLongest,
