@@ -55,6 +55,22 @@ func TestCases(t *testing.T) {
 	}
 }
 
+// Ensure that tags of raw text and comments of a sign alone strip white space as Jinja's.
+func TestSigns(t *testing.T) {
+	for text, want := range map[string]string{
+		"{% raw -%}\v a{% endraw -%}\u2028b": "ab", "a {%- raw %}\n x {%- endraw +%}\nb": "a\n x\nb",
+		"a{% raw %}x{% endraw %}\nb": "axb", "{#-#} x": " x", "a{#+#}\nb": "ab", "a{#--#}\n b": "ab",
+	} {
+		tmpl, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(nil, nil); err != nil || got.String() != want {
+			t.Errorf("%q: got %q, %v, want %q", text, got.String(), err, want)
+		}
+	}
+}
+
 // Ensure that comparing long texts counts as work.
 func TestComparisonsCount(t *testing.T) {
 	for _, compare := range []string{"a == b", "a != b", "a < b", "a in [b]"} {

@@ -62,8 +62,8 @@ var operators = []string{
 }
 
 var (
-	rawBegin = regexp.MustCompile(`^\{%[-+]?\s*raw\s*(?:-%\}\s*|%\})`)
-	rawEnd   = regexp.MustCompile(`\{%([-+]?)\s*endraw\s*(?:\+%\}|-%\}\s*|%\}\n?)`)
+	rawBegin = regexp.MustCompile(`^\{%[-+]?\s*raw\s*(-?)%\}`)
+	rawEnd   = regexp.MustCompile(`\{%([-+]?)\s*endraw\s*([-+]?)%\}`)
 	number   = regexp.MustCompile(
 		`^(?:0[bB](?:_?[01])+|0[oO](?:_?[0-7])+|0[xX](?:_?[0-9a-fA-F])+|\d(?:_?\d)*(?:(\.\d(?:_?\d)*)?[eE][+-]?\d(?:_?\d)*|\.\d(?:_?\d)*)?)`,
 	)
@@ -140,8 +140,8 @@ func (l *lexer) next() error {
 	}
 	l.advance(open)
 	rest = rest[open:]
-	if m := rawBegin.FindString(rest); m != "" {
-		l.advance(len(m))
+	if m := rawBegin.FindStringSubmatch(rest); m != nil {
+		l.endTag(len(m[0]), m[1] == "-", false)
 		return l.raw()
 	}
 	skip := 2
@@ -199,7 +199,7 @@ func (l *lexer) comment() error {
 		return l.errorf("comment without an end, want #}")
 	}
 	sign := byte(0)
-	if end > 0 {
+	if end > 1 { // a sign alone is the beginning's
 		sign = l.src[l.at+2+end-1]
 	}
 	l.endTag(end+4, sign == '-', sign != '+')
@@ -220,8 +220,8 @@ func (l *lexer) raw() error {
 	if text := l.stripBefore(rest[:m[0]], sign, false); text != "" {
 		l.emit(tokData, text)
 	}
-	l.advance(m[1])
-	l.newLine = rest[m[1]-1] == '\n'
+	after := rest[m[4]:m[5]]
+	l.endTag(m[1], after == "-", after != "+")
 	return nil
 }
 
