@@ -645,15 +645,15 @@ func (e *Engine) lacks(part *checkpoint.Part, need string) error {
 // configuration, plus the tokenizer's eos_token.
 func (e *Engine) endTokens() error {
 	if part := &e.ck.Parts().Generation; part.Data != nil {
-		v, err := model.ParseConfig(part.Data)
+		v, err := model.ParseDocument(part.From, part.Data)
 		if err != nil {
-			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
+			return fmt.Errorf("engine: %s: %w", e.ck.Name, err)
 		}
 		for _, id := range v.IDs("eos_token_id") {
 			e.eos[id] = true
 		}
 		if err := v.Err(); err != nil {
-			return fmt.Errorf("engine: %s: %s: %w", e.ck.Name, part.From, err)
+			return fmt.Errorf("engine: %s: %w", e.ck.Name, err)
 		}
 	}
 	if len(e.eos) == 0 {

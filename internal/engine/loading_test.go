@@ -54,9 +54,9 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Ensure that texts of pictures other than those that are written, and tokens in pictures that take
-// a part of the text next to them, are refused by name.
-func TestTextsOfPictures(t *testing.T) {
+// Ensure that texts of pictures other than those that are written, tokens in pictures that take a
+// part of the text next to them, and ends of answers that are no ids are refused by name.
+func TestTokensRefused(t *testing.T) {
 	for _, c := range []struct{ dir, file, old, with, want string }{
 		{"pixtral-tiny", "processor_config.json", `"[IMG_BREAK]"`, `"</s>"`,
 			`image_break_token: got "</s>", want "[IMG_BREAK]"`},
@@ -69,6 +69,8 @@ func TestTextsOfPictures(t *testing.T) {
 			`end_image_token: got "<|im_end|>", want "</img>"`},
 		{"smolvlm-tiny", "tokenizer_config.json", `{`, `{"fake_image_token": "x",`,
 			`fake_image_token: got "x", want "<fake_token_around_image>"`},
+		{"qwen2vl-tiny", "generation_config.json", `"eos_token_id": `, `"eos_token_id": {}, "x": `,
+			`model: generation_config.json: "eos_token_id": got {}, want`},
 		{"idefics3-tiny", "tokenizer.json", `"<image>",`, `"<image>", "rstrip": true,`,
 			`tokenizer.json: token "<image>": got lstrip, rstrip or single_word`},
 		{"pixtral-tiny", "tokenizer.json", `"[IMG]",`, `"[IMG]", "lstrip": true,`,

@@ -12,7 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Values reads fields of one JSON object of config.json. It collects every problem; Err returns
+// Values reads fields of one JSON object of a document. It collects every problem; Err returns
 // them together, so that one run shows all.
 type Values struct {
 	path   string
@@ -21,13 +21,16 @@ type Values struct {
 }
 
 // ParseConfig reads config.json's top object.
-func ParseConfig(data []byte) (*Values, error) {
-	v := &Values{path: "config.json", errs: new([]string)}
+func ParseConfig(data []byte) (*Values, error) { return ParseDocument("config.json", data) }
+
+// ParseDocument reads the top object of the document called name.
+func ParseDocument(name string, data []byte) (*Values, error) {
+	v := &Values{path: name, errs: new([]string)}
 	if err := json.Unmarshal(data, &v.fields); err != nil {
-		return nil, fmt.Errorf("model: config.json: not a JSON object: %w", err)
+		return nil, fmt.Errorf("model: %s: not a JSON object: %w", name, err)
 	}
 	if v.fields == nil {
-		return nil, fmt.Errorf("model: config.json: got null, want an object")
+		return nil, fmt.Errorf("model: %s: got null, want an object", name)
 	}
 	return v, nil
 }
