@@ -206,6 +206,12 @@ func TestProcessors(t *testing.T) {
 			t.Errorf("%s: got %v %v, want %v %v", c.section, e.IDs, e.Offsets, c.ids, c.offsets)
 		}
 	}
+	tok := mustBuild(t, map[string]string{
+		"post_processor": `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}}]}`,
+	})
+	if e := encode(t, tok, "", EncodeOptions{AddSpecial: true}); e.IDs == nil || e.Offsets == nil {
+		t.Errorf("an empty text: got %v, want lists that are not nil", e)
+	}
 }
 
 // Ensure that the matchers of the published patterns find the same matches as the patterns.

@@ -147,7 +147,8 @@ func readTemplate(c *component, t *Tokenizer) (template, error) {
 }
 
 // add adds the special ids; their offsets are 0, 0.
-func (t template) add(e Encoding) (out Encoding) {
+func (t template) add(e Encoding) Encoding {
+	out := Encoding{IDs: []int32{}, Offsets: [][2]int{}}
 	for _, p := range t {
 		if p.sequence {
 			out.IDs = append(out.IDs, e.IDs...)

@@ -69,7 +69,7 @@ func documents(f *folder.Folder, p *checkpoint.Parts) (err error) {
 			err = bytePairs(f, p)
 		}
 	} else if err == nil {
-		p.Settings, err = settingsWithAdded(f)
+		p.Settings, err = Settings(f)
 	}
 	if err != nil {
 		return err
@@ -162,17 +162,17 @@ func bytePairs(f *folder.Folder, p *checkpoint.Parts) error {
 	return err
 }
 
-// completeSettings is settingsWithAdded with an empty object for a folder that has neither file.
+// completeSettings is Settings with an empty object for a folder that has neither file.
 func completeSettings(f *folder.Folder) (settings checkpoint.Part, err error) {
-	if settings, err = settingsWithAdded(f); err == nil && settings.Data == nil {
+	if settings, err = Settings(f); err == nil && settings.Data == nil {
 		settings.Data = []byte("{}")
 	}
 	return settings, err
 }
 
-// settingsWithAdded returns tokenizer_config.json. If it has no added_tokens_decoder, the tokens of
+// Settings returns tokenizer_config.json. If it has no added_tokens_decoder, the tokens of
 // added_tokens.json are added.
-func settingsWithAdded(f *folder.Folder) (settings checkpoint.Part, err error) {
+func Settings(f *folder.Folder) (settings checkpoint.Part, err error) {
 	if settings, err = f.Part("tokenizer_config.json"); err != nil {
 		return settings, err
 	}

@@ -134,7 +134,9 @@ func Open(
 func documents(f *folder.Folder, s *checkpoint.Store, c *config) (err error) {
 	p := &s.Docs
 	if p.Tokenizer, p.Settings, err = hf.SentencePiece(f); err == nil && p.Tokenizer.Data == nil {
-		p.Tokenizer, err = f.Part("tokenizer.json")
+		if p.Tokenizer, err = f.Part("tokenizer.json"); err == nil {
+			p.Settings, err = hf.Settings(f)
+		}
 	}
 	if err != nil {
 		return err

@@ -325,6 +325,8 @@ func TestOpen(t *testing.T) {
 	docs := map[string]string{
 		"config.json":            configText,
 		"generation_config.json": `{"eos_token_id":2}`,
+		"tokenizer.json":         `{}`,
+		"added_tokens.json":      `{"<x>":7}`,
 	}
 	find := func(name string) (string, error) {
 		if name != "some/tower" {
@@ -354,6 +356,9 @@ func TestOpen(t *testing.T) {
 		}
 		if len(s.Names()) != len(canonical) {
 			t.Errorf("%s: %d weights, want %d", name, len(s.Names()), len(canonical))
+		}
+		if got := string(s.Docs.Settings.Data); !strings.Contains(got, `"7":{"content":`) {
+			t.Errorf("%s: the tokenizer's settings: got %s, want the added token", name, got)
 		}
 		for want, w := range canonical {
 			got, ok := s.Tensor(want)
