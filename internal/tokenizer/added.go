@@ -167,7 +167,8 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 		return dst
 	}
 	s := p.text
-	done := 0 // everything before it is in dst
+	done := 0   // everything before it is in dst
+	blanks := 0 // end of the last white space after a token
 	var found []candidate
 	for i := 0; i < len(s); {
 		if !m.first[s[i]] {
@@ -199,7 +200,10 @@ func (m *matcher) split(p piece, g *guard, dst []piece) []piece {
 				start = done + len(strings.TrimRightFunc(s[done:max(start, done)], unicode.IsSpace))
 			}
 			if c.token.RStrip {
-				end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
+				if end > blanks { // else it lies in white space that was measured before
+					blanks = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
+				}
+				end = blanks
 			}
 			if start >= end { // it is white space that belongs to the token before it
 				break judging

@@ -167,11 +167,16 @@ func (t template) add(e Encoding) Encoding {
 func trimOffsets(prefixSpace bool) processor {
 	blank := func(r rune) bool { return r == byteRune[' '] || unicode.IsSpace(r) }
 	return func(e *encoded) {
+		var white [2]int // of the text: added tokens may share a long run of it
 		for i, id := range e.IDs {
 			o := &e.Offsets[i]
 			s := e.tokens(id)
 			if e.added[i] {
 				s = e.text[o[0]:o[1]]
+				if len(s) > utf8.UTFMax && white[0] <= o[0] && o[1] <= white[1] {
+					o[0] = o[1]
+					continue
+				}
 			}
 			leading, trailing := 0, 0
 			for _, r := range s {
@@ -186,6 +191,9 @@ func trimOffsets(prefixSpace bool) processor {
 					break
 				}
 				rest = rest[:len(rest)-n]
+			}
+			if e.added[i] && leading == utf8.RuneCountInString(s) {
+				white = *o
 			}
 			// The pre-tokenizer may have added a single space at the start.
 			if leading == 1 && prefixSpace && (i == 0 || o[0] == 0) {

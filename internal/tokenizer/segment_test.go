@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/internal/golden"
@@ -18,6 +19,26 @@ func segments(tb testing.TB, t *Tokenizer, segs ...Segment) []int32 {
 		tb.Fatal(err)
 	}
 	return ids
+}
+
+// Ensure that the time to strip white space does not grow with the square of the text.
+func TestWhiteSpaceTime(t *testing.T) {
+	tok := mustBuild(t, map[string]string{
+		"added_tokens": `[{"id":200,"content":"\n","rstrip":true},
+			{"id":201,"content":"<t>","rstrip":true}]`,
+		"post_processor": `{"type":"ByteLevel","trim_offsets":true}`,
+	})
+	const n = 1 << 20
+	for _, text := range []string{
+		strings.Repeat("\n", n), strings.Repeat("<t> ", n/4),
+		"<t>" + strings.Repeat(" ", n) + "<t>",
+	} {
+		begin := time.Now()
+		encode(t, tok, text, EncodeOptions{})
+		if spent := time.Since(begin); spent > 10*time.Second {
+			t.Errorf("%.8q…: took %v", text, spent)
+		}
+	}
 }
 
 // Ensure that a tokenizer.json gets the tokens that only its settings have, with the vocabulary's
