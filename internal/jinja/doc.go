@@ -11,5 +11,6 @@
 //
 // Departures from the reference: integers have 64 bits; autoescape and recursive loops are not
 // supported, nor filters that no published template uses, nor formatting by %; a generator's items
-// are computed at once.
+// are computed at once; an inner block that reads a name before its outer block sets it gets the
+// caller's value, which the reference hides from the block's start.
 package jinja
