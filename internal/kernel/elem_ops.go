@@ -4,8 +4,8 @@ package kernel
 
 import "unsafe"
 
-// elemOps lists the kernels of one instruction set. They process whole vectors; the reference
-// processes the rest of a slice.
+// elemOps lists the kernels of one instruction set. They process whole vectors. The reference
+// processes the rest of a row, except as [activate] says.
 type elemOps struct {
 	lanes      int
 	sigmoidMul func(x *float32, n int, a float32)
@@ -60,34 +60,55 @@ func layerNorm(dst, x, w, b []float32, eps float32) {
 
 func siluMul(dst, gate, up []float32) {
 	ops, n := elemPick(len(dst))
+	if ops == nil {
+		siluMulGo(dst, gate, up)
+		return
+	}
 	if n > 0 {
 		ops.siluMul(&dst[0], &gate[0], &up[0], n)
 	}
-	siluMulGo(dst[n:], gate[n:], up[n:])
+	if n < len(dst) {
+		v := new([2][attnPad]float32)
+		copy(v[0][:], gate[n:])
+		copy(v[1][:], up[n:])
+		ops.siluMul(&v[0][0], &v[0][0], &v[1][0], ops.lanes)
+		copy(dst[n:], v[0][:])
+	}
+}
+
+// activate runs f, or plain if there are no kernels, over x. Elements after the last whole vector
+// are computed in a vector, too, so that an element's bits do not depend on its place: rows of a
+// length that is no multiple of a vector's follow each other in x.
+func activate(x []float32, f func(ops *elemOps, x *float32, n int), plain func(x []float32)) {
+	ops, n := elemPick(len(x))
+	if ops == nil {
+		plain(x)
+		return
+	}
+	if n > 0 {
+		f(ops, &x[0], n)
+	}
+	if n < len(x) {
+		v := new([attnPad]float32)
+		copy(v[:], x[n:])
+		f(ops, &v[0], ops.lanes)
+		copy(x[n:], v[:])
+	}
 }
 
 func sigmoidMul(x []float32, a float32) {
-	ops, n := elemPick(len(x))
-	if n > 0 {
-		ops.sigmoidMul(&x[0], n, -a)
-	}
-	sigmoidMulGo(x[n:], a)
+	activate(x, func(ops *elemOps, x *float32, n int) { ops.sigmoidMul(x, n, -a) },
+		func(x []float32) { sigmoidMulGo(x, a) })
 }
 
 func gelu(x []float32) {
-	ops, n := elemPick(len(x))
-	if n > 0 {
-		ops.gelu(&x[0], n)
-	}
-	geluGo(x[n:])
+	activate(x, func(ops *elemOps, x *float32, n int) { ops.gelu(x, n) }, geluGo)
 }
 
 func geluTanh(x []float32) {
-	ops, n := elemPick(len(x))
-	if n > 0 {
-		ops.geluTanh(&x[0], n, -tanhScale, -tanhScale*tanhCubic)
-	}
-	geluTanhGo(x[n:])
+	activate(x, func(ops *elemOps, x *float32, n int) {
+		ops.geluTanh(x, n, -tanhScale, -tanhScale*tanhCubic)
+	}, geluTanhGo)
 }
 
 func add(dst, x []float32) {

@@ -40,7 +40,7 @@ var special = []float32{0, float32(math.Copysign(0, -1)), 1e-45, -1e-40, 88.5, -
 
 // elementwise runs f with every implementation on slices of every length from 0 to 200 at odd
 // offsets, with canaries on both sides. f changes x in place, with y as second operand; want is the
-// float64 reference.
+// float64 reference. An element's bits must not depend on where in a slice it lies.
 func elementwise(t *testing.T, f func(x, y []float32), want func(x, y float64) float64) {
 	t.Helper()
 	forEachImpl(t, func(t *testing.T) {
@@ -68,6 +68,11 @@ func elementwise(t *testing.T, f func(x, y []float32), want func(x, y float64) f
 				if !near(v, w, elemTol) {
 					t.Fatalf("n = %d, element %d: f(%g, %g) = %g, want %g", n, i, before[i], y[i+3],
 						v, w)
+				}
+				alone := before[i : i+1]
+				f(alone, y[i+3:i+4])
+				if v == v && math.Float32bits(alone[0]) != math.Float32bits(v) {
+					t.Fatalf("n = %d, element %d: %g, alone %g", n, i, v, alone[0])
 				}
 			}
 			for i, v := range x {
