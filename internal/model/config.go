@@ -246,6 +246,42 @@ func (v *Values) Pairs(key string, def [][2]int, lo, hi int) [][2]int {
 	return pairs
 }
 
+// ImageToken reads the id that stands for a picture, at least lo (below 0: no token of the
+// vocabulary does), or def if it is absent; def < 0 means that it is required. Of its two keys,
+// transformers' newer one has the last word.
+func (v *Values) ImageToken(def, lo, vocab int) int32 {
+	key := "image_token_index"
+	if v.Has("image_token_id") {
+		key = "image_token_id"
+	}
+	id := v.Int(key, def, lo, 1<<30)
+	if id >= vocab {
+		v.Fail(key, "got %d, want an id below vocab_size %d", id, vocab)
+	}
+	return int32(id)
+}
+
+// EncoderStates reads the encoder states that enter the projector; layers is how many layers the
+// encoder has, def the default.
+func (v *Values) EncoderStates(layers, def int) (states []int) {
+	for _, f := range v.Ints("vision_feature_layer", []int{def}) {
+		k := f
+		if k < 0 {
+			k += layers + 1
+		}
+		if k < 0 || k > layers {
+			v.Fail("vision_feature_layer", "got %d, want -%d to %d (%d layers and the embedding)",
+				f, layers+1, layers, layers)
+			k = 0
+		}
+		states = append(states, k)
+	}
+	if states == nil {
+		v.Fail("vision_feature_layer", "got an empty list, want one layer at least")
+	}
+	return states
+}
+
 // Unsupported records a problem for every key of keys that is present with a value other than the
 // given one: a setting that would change the result and that this architecture does not implement.
 func (v *Values) Unsupported(keys map[string]string) {

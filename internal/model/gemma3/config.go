@@ -7,7 +7,6 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
 	"github.com/restore-vlm/restore/internal/model/llama"
-	"github.com/restore-vlm/restore/internal/model/llava"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -28,7 +27,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	c := &Config{Vision: clip.ParseSigLIP(v.Object("vision_config", true)), Text: parseText(v)}
 	c.Vision.LastNorm = true
 	c.Pool = c.pool(v)
-	c.ImageToken = llava.ImageToken(v, 262144, checkpoint.NoToken, c.Text.Vocab)
+	c.ImageToken = v.ImageToken(262144, checkpoint.NoToken, c.Text.Vocab)
 	return c, v.Err()
 }
 

@@ -64,29 +64,14 @@ func ReadConfig(v *model.Values) *Config {
 
 		VideoToken: -1,
 	}
-	c.ImageToken = ImageToken(v, -1, -1<<30, c.Text.Vocab)
-	c.Features = Features(v, c.Vision.Layers, -2)
+	c.ImageToken = v.ImageToken(-1, -1<<30, c.Text.Vocab)
+	c.Features = v.EncoderStates(c.Vision.Layers, -2)
 	if c.Vision.SigLIP && !c.Full {
 		vision.Fail("model_type", "got %q with vision_feature_select_strategy default, which "+
 			"takes the tower's first patch for a class token, want full", clip.SigLIPType)
 	}
 	c.Full = c.Full && !c.Vision.SigLIP
 	return c
-}
-
-// ImageToken reads the id that stands for a picture, at least lo (below 0: no token of the
-// vocabulary does), or def if it is absent; def < 0 means that it is required. Of its two keys,
-// transformers' newer one has the last word.
-func ImageToken(v *model.Values, def, lo, vocab int) int32 {
-	key := "image_token_index"
-	if v.Has("image_token_id") {
-		key = "image_token_id"
-	}
-	id := v.Int(key, def, lo, 1<<30)
-	if id >= vocab {
-		v.Fail(key, "got %d, want an id below vocab_size %d", id, vocab)
-	}
-	return int32(id)
 }
 
 // ReadText reads the decoder's part, whose model_type is kind if absent. A tied head is said in
@@ -96,27 +81,6 @@ func ReadText(v *model.Values, kind string) llama.Config {
 	onTop := v.Bool("tie_word_embeddings", false)
 	c.Tied = c.Tied || onTop
 	return c
-}
-
-// Features reads the encoder states that enter the projector; layers is how many layers the encoder
-// has, def the default.
-func Features(v *model.Values, layers, def int) (states []int) {
-	for _, f := range v.Ints("vision_feature_layer", []int{def}) {
-		k := f
-		if k < 0 {
-			k += layers + 1
-		}
-		if k < 0 || k > layers {
-			v.Fail("vision_feature_layer", "got %d, want -%d to %d (%d layers and the embedding)",
-				f, layers+1, layers, layers)
-			k = 0
-		}
-		states = append(states, k)
-	}
-	if states == nil {
-		v.Fail("vision_feature_layer", "got an empty list, want one layer at least")
-	}
-	return states
 }
 
 // Model is a bound model of this family.

@@ -30,7 +30,7 @@ func ParseConfig(data []byte) (*Config, error) {
 		Config: &llava.Config{
 			Vision: vision, Text: text,
 			ImageToken: picture, VideoToken: video,
-			Features: llava.Features(v, vision.Layers, -1),
+			Features: v.EncoderStates(vision.Layers, -1),
 			Act:      v.Activation("projector_hidden_act", "gelu"),
 			Bias:     v.Bool("multimodal_projector_bias", true),
 		},

@@ -51,12 +51,12 @@ func (c *Config) read(v *model.Values, merge int, bias bool, token, layer int) {
 	c.Vision.Merge = merge
 	c.Bias = v.Bool("multimodal_projector_bias", bias)
 	v.String("projector_hidden_act", "gelu", "gelu")
-	if states := llava.Features(v, c.Vision.Layers, layer); len(states) != 1 ||
+	if states := v.EncoderStates(c.Vision.Layers, layer); len(states) != 1 ||
 		states[0] != c.Vision.Layers {
 		v.Fail("vision_feature_layer", "got states %v of 0 to %d, which are not supported, want "+
 			"the last alone (-1; %d when absent)", states, c.Vision.Layers, layer)
 	}
-	c.ImageToken = llava.ImageToken(v, token, 0, c.Text.Vocab)
+	c.ImageToken = v.ImageToken(token, 0, c.Text.Vocab)
 }
 
 // parseVision reads a vision_config object. Absent keys take the defaults of transformers'
