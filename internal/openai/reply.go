@@ -48,7 +48,7 @@ func usage(a *restore.Answer) json.RawMessage {
 	return json.RawMessage(wire.String(u))
 }
 
-// contentLogprob is a token's log probability, with those of other tokens in its place.
+// contentLogprob is a token's log probability, and what other tokens have in its place.
 type contentLogprob struct {
 	api.TokenLogprob
 	Top []api.TokenLogprob `json:"top_logprobs"`

@@ -259,7 +259,7 @@ func readAdded(raw json.RawMessage) ([]addedToken, error) {
 }
 
 // addTokens reads the added_tokens section into t, which already has its model and normalizer, and
-// adds those of more that the section lacks.
+// adds what the section lacks of more.
 func (t *Tokenizer) addTokens(raw json.RawMessage, more []addedToken) error {
 	list, err := readAdded(raw)
 	if err != nil {

@@ -206,10 +206,10 @@ func Settings(f *folder.Folder) (settings checkpoint.Part, err error) {
 	return settings, err
 }
 
-// Specials returns the texts of bos_token, image_token, … for chat templates: those of
-// tokenizer_config.json and, if that has no added_tokens_decoder, of special_tokens_map.json, which
-// then take precedence, as in transformers; and those that only processor_config.json names, except
-// the places of pictures and videos, which templates write.
+// Specials returns the texts of bos_token, image_token, … for chat templates. They are in
+// tokenizer_config.json and, if that has no added_tokens_decoder, in special_tokens_map.json, which
+// then takes precedence, as in transformers. Others are in processor_config.json alone, which also
+// names the places of pictures and videos; templates write these.
 func Specials(f *folder.Folder) (checkpoint.Part, error) {
 	part, found := checkpoint.Part{}, map[string]string{}
 	const processor = "processor_config.json"

@@ -159,7 +159,7 @@ func TestVideoSettings(t *testing.T) {
 }
 
 // Ensure that the frames of Qwen2-VL's and Qwen2.5-VL's videos share a number of tokens if the
-// settings say so. The grids are those of transformers 5.24 (Qwen2VLVideoProcessor).
+// settings say so. The grids are from transformers 5.24 (Qwen2VLVideoProcessor).
 func TestSharedTokens(t *testing.T) {
 	p := *published["qwen25vl"]
 	for _, c := range []struct {
