@@ -215,26 +215,22 @@ func (f *jpegFile) decode() error {
 			p.coefs = make([]int16, len(p.pix))
 		}
 	}
-	for {
-		more, err := f.segment()
-		switch {
-		case err != nil:
+	for more := true; more; {
+		var err error
+		if more, err = f.segment(); err != nil {
 			return err
-		case !more && f.scans == 0:
-			return fmt.Errorf("%w: no scan", errTruncated)
-		case more:
-			continue
 		}
-		for i := range f.parts {
-			if f.parts[i].quant == nil {
-				return fmt.Errorf("%w: no scan of component %d", errTruncated, f.parts[i].id)
-			}
-			if f.progressive {
-				f.parts[i].transform()
-			}
-		}
-		return nil
 	}
+	for i := range f.parts {
+		p := &f.parts[i]
+		if p.quant == nil {
+			return fmt.Errorf("%w: no scan of component %d", errTruncated, p.id)
+		}
+		if f.progressive {
+			p.inverseDCTs()
+		}
+	}
+	return nil
 }
 
 // up returns n/by, rounded up.
@@ -259,8 +255,8 @@ func (f *jpegFile) scanned(header []byte) error {
 	return f.scan(header)
 }
 
-// transform computes the samples of a progressive file.
-func (p *jpegPart) transform() {
+// inverseDCTs computes the samples of a progressive file.
+func (p *jpegPart) inverseDCTs() {
 	band := max(up(p.rows, runtime.GOMAXPROCS(0)), minBand/8)
 	var wg sync.WaitGroup
 	for y := 0; y < p.rows; y += band {
