@@ -24,7 +24,7 @@
 //
 //   - 16-bit grey is read by its high byte. Pillow clips such pictures at 255,
 //     which makes nearly everything white.
-//   - Some valid files Pillow reads otherwise than their format says; here the format holds:
+//   - Of some valid files Pillow does not read what their format says; here the format holds:
 //     the transparent colour of PNGs with 2, 4 or 16 bits, a GIF frame's own palette of greys
 //     next to a global one, BMPs with alpha in 16 bits, with greys in 4 bits, and with odd
 //     numbers of literal pixels in RLE4, TIFFs that are white at 0 in 16 bits, and uncompressed

@@ -157,7 +157,7 @@ func (f *jpegFile) frame(marker byte, b []byte) error {
 	return nil
 }
 
-// variant names what is not supported; it is empty if the file is supported.
+// variant names an unsupported variant; it is empty if the file is supported.
 func (f *jpegFile) variant() string {
 	switch n := len(f.parts); {
 	case f.sof >= 0xc9:

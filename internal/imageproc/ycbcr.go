@@ -20,10 +20,9 @@ func (p plane) row(y int) []byte {
 	return p.pix[y*p.stride:][:p.w]
 }
 
-// chroma returns the planes of m at ceil(width/hRatio)×ceil(height/vRatio).
-func chroma(m *image.YCbCr, hRatio, vRatio int) (cb, cr plane) {
-	w := (m.Rect.Dx() + hRatio - 1) / hRatio
-	h := (m.Rect.Dy() + vRatio - 1) / vRatio
+// chroma returns the planes of m, whose chroma is halved in both directions.
+func chroma(m *image.YCbCr) (cb, cr plane) {
+	w, h := up(m.Rect.Dx(), 2), up(m.Rect.Dy(), 2)
 	return plane{m.Cb, m.CStride, w, h}, plane{m.Cr, m.CStride, w, h}
 }
 
@@ -209,7 +208,7 @@ func (u *upsampler) row(y int) []byte {
 func webpRGB(m *image.YCbCr) []byte {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	out := make([]byte, w*h*3)
-	us, vs := chroma(m, 2, 2)
+	us, vs := chroma(m)
 	u, v := make([]byte, w), make([]byte, w)
 	for y := range h {
 		webpChroma(u, us, y)

@@ -36,8 +36,8 @@ type Attention struct {
 	// Segments are bounds 0 = s[0] <= s[1] <= … = Tq = Tk: a query sees only the keys of its own
 	// segment. nil is one segment.
 	Segments []int32
-	// Rounding lets the products round, of more than three queries. RoundWords and RoundBytes are
-	// not allowed together with Pages or Causal.
+	// Rounding lets the products round; over Pages, only of more than attnFewRows queries.
+	// RoundWords and RoundBytes are not allowed together with Pages or Causal.
 	Rounding Rounding
 	// Bias is added to the scaled scores before the softmax; nil adds nothing.
 	Bias *Bias

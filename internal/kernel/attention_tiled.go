@@ -551,8 +551,8 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 
 // weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of tiles,
 // which have depth of them per row, stride apart. It adds the result to the output rows c, or, with
-// the first keys, stores it there. packed is the number of packed keys. With pages in
-// place, there is one tile.
+// the first keys, stores it there. packed is the number of packed keys. With pages that are read
+// in place, there is one tile.
 func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tiles int) {
 	a, ops, add := &t.a, t.ops, 1
 	if t.c0 == t.k0 {
@@ -724,7 +724,8 @@ func (t *attnTask) packValuePairs(n int) {
 	t.pairValues(0, t.a.V[t.c0*t.a.VStride+t.kv*t.a.HeadDim:], t.a.VStride, n, n)
 }
 
-// endValues clears what follows the pairs of n values, up to the end of their last unit.
+// endValues clears what follows the pairs of n values, up to the end of their last unit, and last,
+// with which an odd value makes a pair.
 func (t *attnTask) endValues(n int) {
 	pairs := t.pairsOf(n)
 	t.panels(t.a.HeadDim, func(col, kind int) {

@@ -171,7 +171,7 @@ func images(o *wire.Object, q *api.Call, f *api.Front) []restore.Part {
 	return parts
 }
 
-// logprob is a token's log probability, with those of other tokens in its place.
+// logprob is a token's log probability, and what other tokens have in its place.
 type logprob struct {
 	api.TokenLogprob
 	Top []api.TokenLogprob `json:"top_logprobs,omitempty"`
