@@ -140,12 +140,10 @@ func (c *settings) packed(p *parts) (*module, error) {
 
 // plain reads a module of compressed-tensors' int-quantized layout: a byte for each number.
 func (c *settings) plain(p *parts) (*module, error) {
-	t, err := p.take("weight", 2, tensor.I8)
+	m, err := signed(p, "compressed-tensors")
 	if err != nil {
 		return nil, err
 	}
-	const half = 128
-	m := &module{name: "compressed-tensors", bits: 8, out: t.Shape[0], in: t.Shape[1]}
 	s := p.weights[p.module+".weight_scale"]
 	if len(s.Shape) != 2 {
 		return nil, fmt.Errorf("weight_scale: shape %v, want two axes", s.Shape)
@@ -154,20 +152,34 @@ func (c *settings) plain(p *parts) (*module, error) {
 	if err := m.scales(p, "weight_scale", false); err != nil {
 		return nil, err
 	}
-	m.q = func(dst []uint8, o, from int) {
-		for i := range dst {
-			dst[i] = t.Data[o*m.in+from+i] ^ half // q − half is the byte with its sign
-		}
-	}
-	m.zero = func(int, int) int { return half }
 	if z := p.weights[p.module+".weight_zero_point"]; z != nil && z.DType != tensor.I8 {
 		return nil, fmt.Errorf("weight_zero_point: got %v, want bytes", &z.Tensor)
 	}
-	if err := m.ctZeros(p, 1, 0, half); err != nil {
+	if err := m.ctZeros(p, 1, 0, signedZero); err != nil {
 		return nil, err
 	}
 	p.ignore("input_scale", "input_zero_point")
 	return m, m.contiguous(-1)
+}
+
+// signedZero is the zero of numbers that are bytes with a sign.
+const signedZero = 128
+
+// signed reads the numbers of a weight of bytes with a sign.
+func signed(p *parts, format string) (*module, error) {
+	t, err := p.take("weight", 2, tensor.I8)
+	if err != nil {
+		return nil, err
+	}
+	m := &module{name: format, bits: 8, out: t.Shape[0], in: t.Shape[1]}
+	m.q = func(dst []uint8, o, from int) {
+		for i := range dst {
+			// Less the zero, this is the byte with its sign.
+			dst[i] = t.Data[o*m.in+from+i] ^ signedZero
+		}
+	}
+	m.zero = func(int, int) int { return signedZero }
+	return m, nil
 }
 
 // ctZeros reads weight_zero_point: packed like the numbers along out, or as bytes.

@@ -1,6 +1,7 @@
 // Package quantised reads weights that AWQ, GPTQ and compressed-tensors quantised to whole numbers
-// of 4 or 8 bits, or that transformers (fp8) and compressed-tensors (float-quantized) rounded to
-// floating numbers of 8 bits (see float8). A module's weight [out, in] of whole numbers is
+// of 4 or 8 bits, that bitsandbytes replaced by indices of a table (see bitsandbytes), or that
+// transformers (fp8) and compressed-tensors (float-quantized) rounded to floating numbers of 8 bits
+// (see float8). A module's weight [out, in] of whole numbers is
 //
 //	w[o,i] = (q[o,i] − z[o,g(i)])·s[o,g(i)]                                          (1)
 //
@@ -46,6 +47,8 @@ type settings struct {
 	OldBits int                                     `json:"w_bit"`
 	OldSize int                                     `json:"q_group_size"`
 	Block   []int                                   `json:"weight_block_size"` // of fp8
+	Four    bool                                    `json:"load_in_4bit"`      // of bitsandbytes
+	Eight   bool                                    `json:"load_in_8bit"`
 	Groups  map[string]struct{ Weights *ctWeights } `json:"config_groups"`
 	Turned  struct {
 		Groups map[string]struct {
@@ -123,6 +126,9 @@ func whole(read func(*parts) (*module, error)) func(*parts) (*checkpoint.Weight,
 // reader returns the function that reads a module with these settings, and the suffix of a tensor
 // that tells quantised modules.
 func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, error) {
+	if c.Method == "" && (c.Four || c.Eight) {
+		c.Method = "bitsandbytes" // which files of 2023 do not say
+	}
 	switch c.Method {
 	case "awq":
 		format := strings.ToLower(cmp.Or(c.Version, c.Format, "gemm"))
@@ -149,6 +155,8 @@ func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, e
 				"or gptq_v2", format)
 		}
 		return whole(c.gptq), ".qweight", nil
+	case "bitsandbytes":
+		return c.bitsandbytes()
 	case "fp8":
 		return float8("weight_scale_inv", "activation_scale", c.Block), ".weight_scale_inv", nil
 	case "compressed-tensors":
@@ -178,7 +186,7 @@ func (c *settings) reader() (func(*parts) (*checkpoint.Weight, error), string, e
 		return whole(read), suffix, nil
 	}
 	return nil, "", fmt.Errorf(
-		"quant_method: got %.40q, which is not supported, want awq, gptq, fp8 or "+
+		"quant_method: got %.40q, which is not supported, want awq, gptq, bitsandbytes, fp8 or "+
 			"compressed-tensors", c.Method)
 }
 
@@ -228,6 +236,18 @@ func (p *parts) ignore(names ...string) {
 	for _, name := range names {
 		p.used = append(p.used, p.module+"."+name)
 	}
+}
+
+// floats returns the values of a tensor of one axis, n floating numbers.
+func (p *parts) floats(name string, n int) ([]float32, error) {
+	t, err := p.take(name, 1, floats...)
+	if err != nil {
+		return nil, err
+	}
+	if t.Shape[0] != n {
+		return nil, fmt.Errorf("%s: got %d numbers, want %d", name, t.Shape[0], n)
+	}
+	return t.Float32s()
 }
 
 // ints returns a tensor of 32-bit words.

@@ -1,6 +1,7 @@
 package quantised
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -31,10 +32,15 @@ type example struct {
 // examples reads the modules of testdata with their tensors.
 func examples(t testing.TB) ([]example, map[string]*tensor.Tensor) {
 	t.Helper()
-	var list []example
-	golden.JSON(t, filepath.Join("testdata", "modules.json"), &list)
-	tensors := golden.Read(t, filepath.Join("testdata", "modules.safetensors"))
-	return list, tensors
+	var all []example
+	tensors := map[string]*tensor.Tensor{}
+	for _, file := range []string{"modules", "bitsandbytes"} {
+		var list []example
+		golden.JSON(t, filepath.Join("testdata", file+".json"), &list)
+		all = append(all, list...)
+		maps.Copy(tensors, golden.Read(t, filepath.Join("testdata", file+".safetensors")))
+	}
+	return all, tensors
 }
 
 // of returns the tensors of one module as a bundle.
@@ -91,6 +97,9 @@ func TestUnpack(t *testing.T) {
 		part := make([]float32, 3*in)
 		if err := w.Read(part, 5*in); err != nil || !slices.Equal(part, v[5*in:8*in]) {
 			t.Errorf("%s: rows 5 to 7 differ from the whole's: %v", c.Module, err)
+		}
+		if strings.HasPrefix(w.Stored, "bitsandbytes ") && w.Blocks == nil {
+			continue // a table's values
 		}
 		kept[w.DType]++
 		if w.Blocks == nil {
@@ -276,6 +285,20 @@ func TestUnpackErrors(t *testing.T) {
 		})]
 	}
 	awq, gptq, ct := find("awq"), find("gptq-v1-desc"), find("ct-w4a16-asym")
+	nf4, int8 := find("nf4-double"), find("llm-int8")
+	less := func(x *tensor.Tensor) *tensor.Tensor {
+		n := x.Shape[0] - 1
+		size := len(x.Data) / x.Shape[0]
+		shape := append([]int{n}, x.Shape[1:]...)
+		return &tensor.Tensor{DType: x.DType, Shape: shape, Data: x.Data[:n*size]}
+	}
+	says := func(old, new string) func(*tensor.Tensor) *tensor.Tensor {
+		return func(x *tensor.Tensor) *tensor.Tensor {
+			data := bytes.Replace(x.Data, []byte(old), []byte(new), 1)
+			return &tensor.Tensor{DType: x.DType, Shape: []int{len(data)}, Data: data}
+		}
+	}
+	const state = "weight.quant_state.bitsandbytes__nf4"
 	for _, c := range []struct {
 		of       example
 		old, new string // in the settings
@@ -283,7 +306,7 @@ func TestUnpackErrors(t *testing.T) {
 		change   func(x *tensor.Tensor) *tensor.Tensor
 		want     string
 	}{
-		{awq, "awq", "bitsandbytes", "", nil, "bitsandbytes"}, {awq, "GEMM", "GEMV", "", nil, "gemv"},
+		{awq, "awq", "hqq", "", nil, "hqq"}, {awq, "GEMM", "GEMV", "", nil, "gemv"},
 		{awq, `"version": "GEMM"`, `"format": "gemv_fast"`, "", nil, "gemv_fast"},
 		{awq, `"group_size": 64`, `"group_size": 65`, "", nil, "want groups of 65"},
 		{awq, `"bits"`, `"backend": "llm-awq", "bits"`, "", nil, "llm-awq"},
@@ -308,6 +331,15 @@ func TestUnpackErrors(t *testing.T) {
 			return &tensor.Tensor{DType: tensor.F32, Shape: x.Shape, Data: x.Data}
 		}, "qzeros"},
 		{ct, "", "", "weight_shape", func(*tensor.Tensor) *tensor.Tensor { return tensor.From([]int{2}, []int64{1 << 40, 1 << 40}) }, "weight_shape"},
+		{nf4, `"load_in_4bit": true`, `"load_in_4bit": false`, "", nil, "got false and false"},
+		{nf4, `"load_in_8bit": false`, `"load_in_8bit": true`, "", nil, "got true and true"},
+		{nf4, "", "", state, func(*tensor.Tensor) *tensor.Tensor { return nil }, state}, {nf4, "", "", "weight", less, "weight: got 9215 bytes for shape [72 256]"},
+		{nf4, "", "", state, says("bfloat16", "bfloat8"), `dtype: got "bfloat8"`}, {nf4, "", "", state, says("nf4", "fp4"), `quant_type: got "fp4"`},
+		{nf4, "", "", state, says(`"blocksize": 64`, `"blocksize": 0`), "blocksize: got 0"}, {nf4, "", "", state, says("[72, 256]", "[-72, -256]"), "shape [-72 -256]"},
+		{nf4, "", "", state, says(`"nested_blocksize": 256`, `"nested_blocksize": -1`), "blocks of -1"}, {nf4, "", "", state, says("{", ""), state},
+		{nf4, "", "", "weight.absmax", less, "absmax: got 287 numbers"}, {nf4, "", "", "weight.quant_map", less, "quant_map: got 15 numbers"},
+		{nf4, "", "", "weight.nested_absmax", less, "nested_absmax: got 1 numbers"}, {nf4, "", "", "weight.nested_quant_map", less, "nested_quant_map: got 255 numbers"},
+		{int8, "", "", "SCB", less, "SCB: got 39 numbers, want 40"},
 		{ct, "", "", "weight_packed", half, "weight"}, {ct, "", "", "weight_zero_point", half, "weight_zero_point"},
 	} {
 		s := of(c.of.Module, tensors)
@@ -348,7 +380,7 @@ func FuzzUnpack(f *testing.F) {
 		s := of(c.Module, tensors)
 		names := slices.Sorted(maps.Keys(s.Weights))
 		w := s.Weights[names[int(a)%len(names)]]
-		if n := int(b) % 300; b%2 == 0 { // a tensor of another size
+		if n := int(b) % 300; b%2 == 0 && len(w.Shape) > 0 { // of another size
 			w.Shape = append(slices.Clone(w.Shape[:len(w.Shape)-1]), n)
 			w.Data = make([]byte, w.Len()*w.DType.Size())
 		}
