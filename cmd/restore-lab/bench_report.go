@@ -103,7 +103,7 @@ func (p *benchPeaks) ofAttention(encoder string) float64 {
 	}
 	scores := values
 	if rounding == nn.RoundBytes && kernel.InUse().VNNI {
-		scores = max(scores, p.Dot)
+		scores, values = max(scores, p.Dot), max(values, p.Word)
 	}
 	return 2 / (1/scores + 1/values)
 }

@@ -68,7 +68,8 @@ const (
 	RoundWords
 	// RoundBytes is RoundPairs, but queries and keys become 8-bit integers, with a scale for each
 	// row, if HeadDim is a multiple of 4 and there are neither Bias nor taps. Keys are rounded less
-	// a mean of theirs, which changes no probability.
+	// a mean of theirs, which changes no probability. Without bfloat16, probabilities and values
+	// then become integers of 15 and 11 bits, with a scale for each query and each column.
 	RoundBytes
 	roundings
 )

@@ -63,7 +63,7 @@ var attnAVX512 = attnOps{
 	},
 }
 
-// attnVNNI is attnAVX512 with the products of bytes.
+// attnVNNI is attnAVX512 with the products of bytes and int16.
 var attnVNNI = func() attnOps {
 	ops := attnAVX512
 	ops.quads = []attnTile{
@@ -71,6 +71,9 @@ var attnVNNI = func() attnOps {
 	}
 	ops.quadRows, ops.topQuads = attnQuadRowsAVX512, attnTopQuadsAVX512
 	ops.expQuads = attnExpQuadsAVX512
+	ops.wordValues = []attnWordTile{attnWords64AVX512, attnWords32AVX512, attnWords16AVX512}
+	ops.toWords, ops.wordRows = attnRoundWordsAVX512, attnWordRowsAVX512
+	ops.columnHighs = attnColumnHighsAVX512
 	return ops
 }()
 
@@ -84,6 +87,7 @@ var attnBF16 = func() attnOps {
 	ops.pairHeight, ops.pairUnit = attnTileRows, 1
 	ops.round, ops.expRound, ops.pairRows = attnRoundAVX512, attnExpRoundAVX512, attnPairRowsAVX512
 	ops.expQuads, ops.probs = attnExpRoundQuadsAVX512, attnProbs64AVX512
+	ops.wordValues = nil // which are as fast
 	return ops
 }()
 

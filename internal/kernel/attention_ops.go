@@ -5,6 +5,10 @@ package kernel
 // attnTile is a product of query rows, or of rows of probabilities, with a panel.
 type attnTile = func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
 
+// attnWordTile is such a product of int16 with scales.
+type attnWordTile = func(a *float32, lda int, b *float32, ldb int, c *float32,
+	ldc, k, tiles, add int, rows, columns *float32)
+
 // attnOps lists the kernels of one instruction set; the declarations of the assembly document
 // them.
 type attnOps struct {
@@ -33,6 +37,13 @@ type attnOps struct {
 	// probs does both for whole panels of the widest kind; nil without pairs
 	probs func(a *float32, lda int, b, scales, p *float32, ldp int, sums, f, m *float32,
 		k, tiles int)
+	// wordValues are tiles of probabilities and values whose elements are pairs of int16 along k,
+	// with scales for rows and columns; toWords and wordRows make these, and columnHighs finds the
+	// columns' scales; nil where others are faster
+	wordValues  []attnWordTile
+	toWords     func(dst, src *float32, n int, f float32)
+	wordRows    func(dst *float32, stride int, x, y *float32, srcStride, rows, n int, f *float32)
+	columnHighs func(high, x *float32, stride, rows, n int)
 	// words are products of int16 with scales, scores of one block and weighted sums of many (see
 	// wordScores and wordTile), and roundWords makes them; nil where others are faster
 	words      func(c *float32, ldc int, x, w *byte, rounds, tiles int)

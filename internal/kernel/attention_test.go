@@ -436,6 +436,23 @@ func TestAttendBytes(t *testing.T) {
 			a.K[i] = float32(1 - i/a.KStride%2*2)
 		}
 		check("the largest sums")
+		b := c.make(rand.New(rand.NewSource(13)))
+		for i := range b.V { // columns of 1/1000 to 1000
+			b.V[i] *= float32(math.Pow(1000, math.Sin(float64(i%b.VStride))))
+		}
+		for i := range b.KStride { // a key whose probability is half of all, in the second block
+			b.Q[i], b.K[1500*b.KStride+i] = 1, 7.8/(72*b.Scale)
+		}
+		for i, e := range columnErrors(pool, b, RoundBytes) {
+			if !(e < 0.02) {
+				t.Errorf("column %d of values: error %.3f, want less than 0.02", i, e)
+			}
+		}
+		b.V[b.VStride*2400+c.dim+1] = float32(math.Inf(1))
+		Attend(pool, b)
+		if v := b.Out[c.dim+1]; !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 1) {
+			t.Errorf("output of an infinite value is %g", v)
+		}
 		a.Q[5] = float32(math.Inf(1))
 		a.K[a.KStride*2400+c.dim+1] = float32(math.NaN())
 		Attend(pool, a)
@@ -445,6 +462,27 @@ func TestAttendBytes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// columnErrors attends with rounding and returns the error of every column of the outputs, of its
+// root mean square.
+func columnErrors(p *Pool, a *Attention, rounding Rounding) []float64 {
+	exact := *a
+	exact.Out, exact.Rounding = slices.Clone(a.Out), Exact
+	Attend(p, &exact)
+	a.Rounding = rounding
+	Attend(p, a)
+	errs := make([]float64, a.Heads*a.HeadDim)
+	for i := range errs {
+		var off, all float64
+		for q := range a.Tq {
+			v, w := float64(exact.Out[q*a.OutStride+i]), float64(a.Out[q*a.OutStride+i])
+			off += (w - v) * (w - v)
+			all += v * v
+		}
+		errs[i] = math.Sqrt(off / all)
+	}
+	return errs
 }
 
 // roundingError attends with rounding and returns the error of the output, of its root mean square.

@@ -47,7 +47,8 @@ type attnJob struct {
 	groups int  // of heads
 	pairs  bool // products of pairs of bfloat16
 	quads  bool // scores of quads of bytes
-	int16s bool // products of int16
+	values bool // products of probabilities and values of int16, after scores of quads
+	int16s bool // products of blocks of int16
 	sample bool // probabilities relative to a sample of the scores, see sampleBlock
 	height int  // rows of a tile
 	unit   int  // k is rounded up to this many pairs
@@ -87,7 +88,9 @@ type attnScratch struct {
 	queryScales, keyScales, mean []float32
 	// The probabilities of a score block, or of a tile, and 16 sums of each row.
 	probs, sums []float32
-	keys, lasts []int32
+	// With values of int16: the scales of a tile's probabilities and of the columns of values.
+	probScales, valueScales []float32
+	keys, lasts             []int32
 }
 
 var (
@@ -114,6 +117,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j.quads = a.Rounding == RoundBytes && ops.quads != nil && a.HeadDim%4 == 0 && bare
 	j.int16s = a.Rounding == RoundWords && ops.words != nil && a.HeadDim <= wordsBlock &&
 		a.MaxTap == nil && a.Tq >= wordsQueries*max(1, len(a.Segments)-1)
+	j.values = j.quads && ops.wordValues != nil
 	j.sample = bare && a.Window == 0 && (j.pairs || j.quads)
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
@@ -310,6 +314,7 @@ func (t *attnTask) run() {
 	if t.sample {
 		t.probs = grow(t.probs, attnTileBlock*t.probWidth())
 		t.sums = grow(t.sums, attnTileBlock*t.ops.lanes)
+		t.probScales = grow(t.probScales, attnTileRows)
 	}
 	switch {
 	case a.Pages == nil && !t.int16s:
@@ -558,8 +563,15 @@ func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tile
 	if t.c0 == t.k0 {
 		add = 0
 	}
-	if t.pairs {
+	if t.pairs || t.values {
 		packed, depth = t.pairsOf(packed), (depth+1)/2
+	}
+	if t.values {
+		t.panels(a.HeadDim, func(col, kind int) {
+			ops.wordValues[kind](p, stride, &t.v[col*packed], ops.widths[kind], offset(c, col),
+				t.depth, depth, tiles, add, &t.probScales[0], &t.valueScales[col])
+		})
+		return
 	}
 	if a.Pages == nil || t.pairs {
 		by := t.tiles()
@@ -613,6 +625,9 @@ func (t *attnTask) pack(n int) {
 	switch {
 	case t.int16s:
 		t.packValueWords(n)
+	case t.values:
+		t.scaleValues(n)
+		t.packValuePairs(n)
 	case t.pairs:
 		t.packValuePairs(n)
 	default:
@@ -718,10 +733,35 @@ func (t *attnTask) transposeWords(n, stride, d int) {
 	})
 }
 
-// packValuePairs is packValues with pairs of bfloat16 of keys, [keys/2][w].
+// packValuePairs is packValues with pairs of keys, [keys/2][w], of bfloat16 or, with scales, int16.
 func (t *attnTask) packValuePairs(n int) {
 	t.endValues(n)
 	t.pairValues(0, t.a.V[t.c0*t.a.VStride+t.kv*t.a.HeadDim:], t.a.VStride, n, n)
+}
+
+const (
+	attnWordValue = 1023    // largest magnitude of a value of int16
+	attnWordSum   = 1 << 21 // sum of a row's probabilities of int16; times the values it fits int32
+	attnWordFar   = 0x1p100 // largest factor of a probability: the least, 2^-126, becomes 0
+)
+
+// scaleValues finds the scales of the values of n keys from t.c0 on, one for each column.
+func (t *attnTask) scaleValues(n int) {
+	t.valueScales, t.row = grow(t.valueScales, t.depth), grow(t.row, t.depth)
+	t.ops.columnHighs(&t.valueScales[0], &t.a.V[t.c0*t.a.VStride+t.kv*t.a.HeadDim], t.a.VStride, n,
+		t.a.HeadDim)
+	for i, high := range t.valueScales[:t.a.HeadDim] {
+		high = max(high, 0x1p-100) // so that the inverse is finite; NaN stays
+		t.valueScales[i], t.row[i] = high/attnWordValue, attnWordValue/high
+	}
+}
+
+// probWords rounds n probabilities with the given sum to int16 in place and returns their scale.
+func (t *attnTask) probWords(p []float32, n int, sum float32) float32 {
+	full := t.vectors(n)
+	f := min(math.MaxInt16/t.ops.rowMax(&p[0], full), attnWordSum/sum, attnWordFar)
+	t.ops.toWords(&p[0], &p[0], full, f)
+	return 1 / f
 }
 
 // endValues clears what follows the pairs of n values, up to the end of their last unit, and last,
@@ -741,13 +781,18 @@ func (t *attnTask) pairValues(at int, values []float32, stride, rows, n int) {
 	t.panels(t.a.HeadDim, func(col, kind int) {
 		w := ops.widths[kind]
 		panel, columns := t.v[col*pairs+at/2*w:], min(w, t.a.HeadDim-col)
+		pair := func(dst, x, y *float32, stride, rows int) {
+			if t.values {
+				ops.wordRows(dst, w, x, y, stride, rows, columns, &t.row[col])
+			} else {
+				ops.pairRows(dst, w, x, y, stride, rows, columns)
+			}
+		}
 		if rows > 1 {
-			ops.pairRows(&panel[0], w, &values[col], &values[col+stride], 2*stride, rows/2,
-				columns)
+			pair(&panel[0], &values[col], &values[col+stride], 2*stride, rows/2)
 		}
 		if rows%2 != 0 {
-			ops.pairRows(&panel[rows/2*w], w, &values[(rows-1)*stride+col], &t.last[0], 0, 1,
-				columns)
+			pair(&panel[rows/2*w], &values[(rows-1)*stride+col], &t.last[0], 0, 1)
 		}
 	})
 }
@@ -1008,9 +1053,13 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 		for r := r0; r < r1; r++ {
 			p, seen := probs[(r-r0)*width:], t.sees(q+r, c0, c1)
 			if seen > 0 {
-				t.l[at+r] += t.sampled(p, at, r, lo, hi, seen, first)
+				sum := t.sampled(p, at, r, lo, hi, seen, first)
+				t.l[at+r] += sum
+				if t.values {
+					t.probScales[r-r0] = t.probWords(p, seen, sum)
+				}
 			}
-			if t.pairs {
+			if t.pairs || t.values {
 				t.endPairs(p, max(seen, 0), depth)
 			}
 		}

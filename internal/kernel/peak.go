@@ -24,9 +24,9 @@ func PeakDot(p *Pool) float64 { return peak(p, dotPerRound(), dotLoop) }
 // bits, so two instructions of AVX2 are enough for 32 products.
 func PeakNibble(p *Pool) float64 { return peak(p, nibblePerRound(), nibbleLoop) }
 
-// PeakWord measures the rate of 16-bit multiply-adds into 32-bit sums on registers only, in GOP/s:
-// the upper limit of a product of Q12. Without AVX2, which multiplies them, it is the float32 rate.
-// It takes about 0.2 s.
+// PeakWord measures the rate of 16-bit multiply-adds into 32-bit sums on registers only, in GOP/s,
+// with VPDPWSSD or two instructions of AVX2: the upper limit of a product of Q12. Without AVX2 it
+// is the float32 rate. It takes about 0.2 s.
 func PeakWord(p *Pool) float64 { return peak(p, wordPerRound(), wordLoop) }
 
 // PeakBF16 measures the rate of bfloat16 multiply-adds into float32 sums on registers only, in

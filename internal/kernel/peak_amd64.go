@@ -74,17 +74,23 @@ func nibbleLoop(rounds int) {
 
 // wordPerRound and wordLoop are the same for int16.
 func wordPerRound() int {
-	if impl() == implGo {
-		return fmaPerRound()
+	switch {
+	case computing().vnni:
+		return 12 * 32
+	case impl() != implGo:
+		return 12 * 16
 	}
-	return 12 * 16
+	return fmaPerRound()
 }
 
 func wordLoop(rounds int) {
-	if impl() == implGo {
-		fmaLoop(rounds)
-	} else {
+	switch {
+	case computing().vnni:
+		wordLoopVNNI(rounds)
+	case impl() != implGo:
 		wordLoopAVX2(rounds)
+	default:
+		fmaLoop(rounds)
 	}
 }
 

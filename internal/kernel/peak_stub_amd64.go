@@ -29,6 +29,11 @@ func readLoopAVX2(p *byte, n int)
 //go:noescape
 func dotLoopVNNI(n int)
 
+// wordLoopVNNI runs n rounds of twelve independent VPDPWSSD of full vectors.
+//
+//go:noescape
+func wordLoopVNNI(n int)
+
 // dotLoopBF16 runs n rounds of sixteen independent VDPBF16PS of full vectors.
 //
 //go:noescape

@@ -26,11 +26,15 @@ func attention(a *asm) {
 			for _, w := range widths {
 				s.tile(v, w, tilePairs)
 				s.tile(v, w, tileQuads)
+				s.tile(v, w, tileWords)
 			}
 			s.tile(v, 64, tileProbs)
 			s.tile(v, 16, tileTall)
 			s.round(v)
-			s.pairRows(v)
+			s.roundWords(v)
+			s.columnHighs(v)
+			s.pairRows(v, false)
+			s.pairRows(v, true)
 			s.exp2(v, false, true)
 			s.exp2(v, true, true)
 		}
@@ -68,6 +72,7 @@ const (
 	tileQuads           // of bytes
 	tileProbs           // the same, whose sums become probabilities
 	tileTall            // tilePairs of twice the rows, for panels of one vector
+	tileWords           // pairs of int16, whose sums are scaled
 )
 
 // tile: C[rows·tiles, w] (+)= A·B with A and B row-major. A tile has six rows, or twelve.
@@ -86,6 +91,13 @@ func (s *source) tile(v isa, w int, e elements) {
 			"begin with. add must be 0 (VNNI)."
 		suffix = v.vnni()
 	}
+	params := "a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, " +
+		"add int"
+	if e == tileWords {
+		name, doc = "attnWords", " Elements of A and B are pairs of int16, whose sums must fit "+
+			"int32. They are multiplied by rows[row] and columns[column] (VNNI)."
+		params += ", rows *float32, columns *float32"
+	}
 	if e == tileProbs {
 		s.open(fmt.Sprintf("attnProbs%d%s", w, v.name),
 			fmt.Sprintf("sets %d·tiles rows of %d bfloat16 elements of p, which are ldp float32 "+
@@ -99,9 +111,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.open(fmt.Sprintf("%s%d%s", name, w, suffix),
 			fmt.Sprintf("computes C = A·B, or C += A·B when add is not 0, for %d·tiles rows of "+
 				"C: A has rows of k elements lda apart, B k rows of %d elements ldb apart, C "+
-				"has rows ldc apart.", rows, w)+doc,
-			"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, "+
-				"add int", "")
+				"has rows ldc apart.", rows, w)+doc, params, "")
 	}
 	acc := func(r, j int) string { return v.r(2 + nv + r*nv + j) }
 	b := func(j int) string { return v.r(2 + j) }
@@ -155,6 +165,11 @@ func (s *source) tile(v isa, w int, e elements) {
 				s.f("VMOVAPS %s, %s", acc(r, 0), acc(r, j))
 			}
 		}
+	} else if e == tileWords {
+		for i := range rows * nv {
+			s.zero(v, 2+nv+i)
+		}
+		aRows()
 	} else {
 		s.f("CMPQ %s, $0", s.arg("add"))
 		s.f("JEQ %s", fresh)
@@ -188,6 +203,8 @@ func (s *source) tile(v isa, w int, e elements) {
 					s.vdpbf16ps(r%2, 2+j, 2+nv+r*nv+j)
 				case tileQuads, tileProbs:
 					s.vpdpbusd(v, r%2, 2+j, 2+nv+r*nv+j)
+				case tileWords:
+					s.f("VPDPWSSD %s, %s, %s", b(j), v.r(r%2), acc(r, j))
 				}
 			}
 		}
@@ -252,6 +269,23 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("f"))
 		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("m"))
 		s.f("ADDQ $%d, %s", v.bytes()*tileRows, s.arg("sums"))
+	} else if e == tileWords {
+		s.f("XORL AX, AX")
+		s.f("SUBQ %s, AX", s.arg("add")) // K3 is all ones if add is 1
+		s.f("KMOVW AX, K3")
+		s.load("rows", "BX")
+		s.load("columns", "CX")
+		cRows(func(r int, at func(int) string) {
+			for j := 0; j < nv; j++ {
+				s.f("VMOVUPS %d(CX), %s", j*v.bytes(), v.r(0))
+				s.f("VMULPS.BCST %d(BX), %s, %s", 4*r, v.r(0), v.r(0))
+				s.f("VMOVUPS.Z %s, K3, %s", at(j*v.bytes()), v.r(1))
+				s.f("VCVTDQ2PS %s, %s", acc(r, j), acc(r, j))
+				s.f("VFMADD213PS %s, %s, %s", v.r(1), v.r(0), acc(r, j))
+				s.f("VMOVUPS %s, %s", acc(r, j), at(j*v.bytes()))
+			}
+		})
+		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("rows"))
 	} else {
 		cRows(func(r int, at func(int) string) {
 			for j := 0; j < nv; j++ {
@@ -587,12 +621,94 @@ func (s *source) round(v isa) {
 	s.ret()
 }
 
-// pairRows: rows of float32 to half as many of pairs of bfloat16.
-func (s *source) pairRows(v isa) {
-	s.open("attnPairRows"+v.name, "sets the n elements of each row of dst to pairs of those of x "+
-		"and y, rounded to bfloat16. Rows of dst are stride apart, those of x and y srcStride. "+
-		"rows must be at least 1 (AVX512_BF16).",
-		"dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int", "")
+// roundWords: float32 to int16.
+func (s *source) roundWords(v isa) {
+	s.open("attnRoundWords"+v.name, fmt.Sprintf("rounds n elements, a multiple of %d, times f to "+
+		"int16, to nearest and ties to even. dst may be src.", v.n),
+		"dst *float32, src *float32, n int, f float32", "")
+	s.load("dst", "DI")
+	s.load("src", "SI")
+	s.load("n", "CX")
+	s.f("VBROADCASTSS %s, Z0", s.arg("f"))
+	s.loop(v, []string{"SI"}, func() {
+		s.f("VMULPS (SI), Z0, Z1")
+		s.f("VCVTPS2DQ Z1, Z1")
+		s.f("VPMOVSDW Z1, (DI)")
+		s.f("ADDQ $%d, DI", v.bytes()/2)
+	})
+	s.ret()
+}
+
+// columnHighs: the largest magnitude of every column, NaN if an element is not finite.
+func (s *source) columnHighs(v isa) {
+	s.open("attnColumnHighs"+v.name, "sets high to the largest magnitudes of n columns of rows of "+
+		"x, stride apart, NaN where an element is not finite. rows must be at least 1.",
+		"high *float32, x *float32, stride int, rows int, n int", "")
+	s.load("high", "DI")
+	s.load("x", "SI")
+	s.floats("stride", "R8")
+	s.load("n", "R10")
+	const sign, zero, x, high, nan = 30, 31, 0, 4, 8
+	s.asm.constant(v, 0x7fffffff, sign)
+	s.zero(v, zero)
+	block := func(nv int, load, store func(j, to int)) {
+		for j := range nv {
+			s.zero(v, high+j)
+			s.zero(v, nan+j)
+		}
+		s.f("MOVQ SI, BX")
+		s.load("rows", "DX")
+		row := s.name("row")
+		s.f("%s:", row)
+		for j := range nv {
+			load(j, x+j)
+			s.f("VFMADD231PS Z%d, Z%d, Z%d", x+j, zero, nan+j)
+			s.f("VANDPS Z%d, Z%d, Z%d", sign, x+j, x+j)
+			s.f("VMAXPS Z%d, Z%d, Z%d", x+j, high+j, high+j)
+		}
+		s.f("ADDQ R8, BX")
+		s.f("DECQ DX")
+		s.f("JNE %s", row)
+		for j := range nv {
+			s.f("VADDPS Z%d, Z%d, Z%d", nan+j, high+j, high+j)
+			store(j, high+j)
+		}
+		s.f("ADDQ $%d, SI", nv*v.bytes())
+		s.f("ADDQ $%d, DI", nv*v.bytes())
+	}
+	one, tail, done := s.name("one"), s.name("tail"), s.name("done")
+	for _, nv := range []int{4, 1} {
+		again, end := s.name("block"), map[int]string{4: one, 1: tail}[nv]
+		s.f("%s:", again)
+		s.f("CMPQ R10, $%d", nv*v.n)
+		s.f("JLT %s", end)
+		block(nv, func(j, to int) { s.f("VMOVUPS %d(BX), Z%d", j*v.bytes(), to) },
+			func(j, from int) { s.f("VMOVUPS Z%d, %d(DI)", from, j*v.bytes()) })
+		s.f("SUBQ $%d, R10", nv*v.n)
+		s.f("JMP %s", again)
+		s.f("%s:", end)
+	}
+	s.f("MOVQ R10, CX")
+	s.f("TESTQ CX, CX")
+	s.f("JEQ %s", done)
+	s.tailMask(v, 15)
+	block(1, func(_, to int) { s.maskedLoad(v, 15, "(BX)", to) },
+		func(_, from int) { s.maskedStore(v, 15, from, "(DI)") })
+	s.f("%s:", done)
+	s.ret()
+}
+
+// pairRows: rows of float32 to half as many of pairs of bfloat16, or of int16.
+func (s *source) pairRows(v isa, words bool) {
+	name, to, needs := "attnPairRows", "rounded to bfloat16", " (AVX512_BF16)"
+	params := "dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int"
+	if words {
+		name, to, needs = "attnWordRows", "times those of f, rounded to int16", ""
+		params += ", f *float32"
+	}
+	s.open(name+v.name, "sets the n elements of each row of dst to pairs of those of x and y, "+to+
+		". Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1"+
+		needs+".", params, "")
 	s.load("dst", "DI")
 	s.floats("stride", "DX")
 	s.load("x", "SI")
@@ -605,12 +721,24 @@ func (s *source) pairRows(v isa) {
 	s.f("MOVQ CX, R12")
 	s.tailMask(v, 0)
 	pair := func() {
-		s.vcvtneps2bf16(0, 2)
-		s.vcvtneps2bf16(1, 3)
+		if words {
+			for i := range 2 {
+				s.f("VMULPS Z4, Z%d, Z%d", i, i)
+				s.f("VCVTPS2DQ Z%d, Z%d", i, i)
+				s.f("VPMOVSDW Z%d, Y%d", i, 2+i)
+			}
+		} else {
+			s.vcvtneps2bf16(0, 2)
+			s.vcvtneps2bf16(1, 3)
+		}
 		s.f("VPMOVZXWD Y2, Z2")
 		s.f("VPMOVZXWD Y3, Z3")
 		s.f("VPSLLD $16, Z3, Z3")
 		s.f("VPORD Z3, Z2, Z2")
+	}
+	moving := []string{"R11", "R13", "AX"}
+	if words {
+		moving = append(moving, "R14")
 	}
 	row, tail := s.name("row"), s.name("tail")
 	s.f("%s:", row)
@@ -618,11 +746,17 @@ func (s *source) pairRows(v isa) {
 	s.f("MOVQ SI, R11")
 	s.f("MOVQ BX, R13")
 	s.f("MOVQ R10, CX")
-	s.loop(v, []string{"R11", "R13", "AX"}, func() {
+	if words {
+		s.load("f", "R14")
+	}
+	s.loop(v, moving, func() {
 		s.f("PREFETCHT0 (R11)(R8*4)") // rows are pages apart, as in copyRows
 		s.f("PREFETCHT0 (R13)(R8*4)")
 		s.f("VMOVUPS (R11), Z0")
 		s.f("VMOVUPS (R13), Z1")
+		if words {
+			s.f("VMOVUPS (R14), Z4")
+		}
 		pair()
 		s.f("VMOVUPS Z2, (AX)")
 	})
@@ -630,6 +764,9 @@ func (s *source) pairRows(v isa) {
 	s.f("JEQ %s", tail)
 	s.maskedLoad(v, 0, "(R11)", 0)
 	s.maskedLoad(v, 0, "(R13)", 1)
+	if words {
+		s.maskedLoad(v, 0, "(R14)", 4)
+	}
 	pair()
 	s.maskedStore(v, 0, 2, "(AX)")
 	s.f("%s:", tail)
@@ -842,10 +979,9 @@ func (s *source) rowMax(v isa) {
 	s.load("x", "SI")
 	s.load("n", "CX")
 	s.f("VMOVUPS (SI), %s", v.r(0))
-	s.loop(v, []string{"SI"}, func() { s.f("VMAXPS (SI), %s, %s", v.r(0), v.r(0)) })
-	s.reduce(v, "VMAXPS", 0, 1)
-	s.f("VMOVSS X0, %s", s.arg("ret"))
-	s.ret()
+	s.largest(v, []string{"SI"}, func(at, most int) {
+		s.f("VMAXPS %d(SI), %s, %s", at, v.r(most), v.r(most))
+	})
 }
 
 func (s *source) addMax(v isa) {
@@ -856,12 +992,28 @@ func (s *source) addMax(v isa) {
 	s.load("n", "CX")
 	s.f("VMOVUPS (SI), %s", v.r(0))
 	s.f("VADDPS (DI), %s, %s", v.r(0), v.r(0))
-	s.loop(v, []string{"SI", "DI"}, func() {
-		s.f("VMOVUPS (SI), %s", v.r(1))
-		s.f("VADDPS (DI), %s, %s", v.r(1), v.r(1))
-		s.f("VMOVUPS %s, (SI)", v.r(1))
-		s.f("VMAXPS %s, %s, %s", v.r(1), v.r(0), v.r(0))
+	s.largest(v, []string{"SI", "DI"}, func(at, most int) {
+		s.f("VMOVUPS %d(SI), %s", at, v.r(4+most))
+		s.f("VADDPS %d(DI), %s, %s", at, v.r(4+most), v.r(4+most))
+		s.f("VMOVUPS %s, %d(SI)", v.r(4+most), at)
+		s.f("VMAXPS %s, %s, %s", v.r(4+most), v.r(most), v.r(most))
 	})
+}
+
+// largest returns the largest element of the first vector, in register 0, and of what step takes
+// into register most from the vector at bytes after the pointers. Four registers take turns, for a
+// maximum waits for the one before.
+func (s *source) largest(v isa, pointers []string, step func(at, most int)) {
+	const turns = 4
+	for i := 1; i < turns; i++ {
+		s.f("VMOVAPS %s, %s", v.r(0), v.r(i))
+	}
+	s.loops(v, pointers, turns, func(i int) { step(i*v.bytes(), i) })
+	s.f("ADDQ $%d, CX", turns*v.n)
+	s.loop(v, pointers, func() { step(0, 0) })
+	for i := 1; i < turns; i++ {
+		s.f("VMAXPS %s, %s, %s", v.r(i), v.r(0), v.r(0))
+	}
 	s.reduce(v, "VMAXPS", 0, 1)
 	s.f("VMOVSS X0, %s", s.arg("ret"))
 	s.ret()

@@ -35,20 +35,22 @@ func peak(a *asm) {
 	}
 
 	chains := 12
-	a.fn("dotLoopVNNI", "runs n rounds of twelve independent VPDPBUSD of full vectors.", "n int")
-	a.load("n", "CX")
-	for i := range chains + 2 {
-		a.op("%s", avx512.zero(i))
-	}
-	a.label("loop")
-	for range 2 {
-		for i := range chains {
-			a.op("VPDPBUSD Z%d, Z%d, Z%d", chains, chains+1, i)
+	for _, l := range [][2]string{{"dotLoopVNNI", "VPDPBUSD"}, {"wordLoopVNNI", "VPDPWSSD"}} {
+		a.fn(l[0], "runs n rounds of twelve independent "+l[1]+" of full vectors.", "n int")
+		a.load("n", "CX")
+		for i := range chains + 2 {
+			a.op("%s", avx512.zero(i))
 		}
+		a.label("loop")
+		for range 2 {
+			for i := range chains {
+				a.op("%s Z%d, Z%d, Z%d", l[1], chains, chains+1, i)
+			}
+		}
+		a.op("SUBQ $2, CX")
+		a.op("JGT loop")
+		a.ret()
 	}
-	a.op("SUBQ $2, CX")
-	a.op("JGT loop")
-	a.ret()
 
 	chains = 16 // its latency is longer
 	a.fn("dotLoopBF16", "runs n rounds of sixteen independent VDPBF16PS of full vectors.", "n int")

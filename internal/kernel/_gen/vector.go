@@ -109,15 +109,23 @@ func (s *source) reduceDouble(v isa, i, t int) {
 // loop emits body for every vector of n floats (count in CX, a multiple of the lanes, may be 0) and
 // advances the pointers.
 func (s *source) loop(v isa, pointers []string, body func()) {
+	s.loops(v, pointers, 1, func(int) { body() })
+}
+
+// loops is loop for some vectors at a time, the i-th of which lies i vectors after the pointers. It
+// leaves in CX how many floats are left, less those of the vectors.
+func (s *source) loops(v isa, pointers []string, vectors int, body func(i int)) {
 	again, done := s.name("loop"), s.name("done")
-	s.f("SUBQ $%d, CX", v.n)
+	s.f("SUBQ $%d, CX", vectors*v.n)
 	s.f("JLT %s", done)
 	s.f("%s:", again)
-	body()
-	for _, p := range pointers {
-		s.f("ADDQ $%d, %s", v.bytes(), p)
+	for i := range vectors {
+		body(i)
 	}
-	s.f("SUBQ $%d, CX", v.n)
+	for _, p := range pointers {
+		s.f("ADDQ $%d, %s", vectors*v.bytes(), p)
+	}
+	s.f("SUBQ $%d, CX", vectors*v.n)
 	s.f("JGE %s", again)
 	s.f("%s:", done)
 }
