@@ -99,10 +99,18 @@ type Times struct {
 	Token   float64 // each token after the first
 }
 
-// PredictMemory predicts the peak memory of a process that answers q. The model must have been
-// opened with Options.Describe, so that this process holds no weights.
-func (m *Model) PredictMemory(q Question) (*Memory, error) {
-	f, err := m.e.PredictMemory(engine.Question(q))
+// PredictMemory predicts the peak memory of a process that answers q with the decoder's weights in
+// type t; [Default] is the type that the model was opened with. The model must have been opened
+// with Options.Describe, so that this process holds no weights.
+func (m *Model) PredictMemory(q Question, t WeightType) (*Memory, error) {
+	source := m.e.Source()
+	if t != Default {
+		var err error
+		if source, err = m.e.SourceAs(t.engine()); err != nil {
+			return nil, err
+		}
+	}
+	f, err := m.e.PredictMemory(source, engine.Question(q))
 	if err != nil {
 		return nil, err
 	}

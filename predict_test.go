@@ -19,7 +19,7 @@ func ExampleModel_PredictMemory() {
 	}
 	defer m.Close()
 	q := restore.Question{Width: 336, Height: 336, NVis: 64, Text: 60, Generated: 32}
-	p, err := m.PredictMemory(q)
+	p, err := m.PredictMemory(q, restore.Default)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -66,7 +66,7 @@ func TestPredict(t *testing.T) {
 	if _, err := m.WeightBytes("q3"); err == nil {
 		t.Error("another type: got no error")
 	}
-	if _, err := m.PredictMemory(q); err == nil {
+	if _, err := m.PredictMemory(q, restore.Default); err == nil {
 		t.Error("the memory of a process that holds weights: got no error")
 	}
 	if decoder, encoder, keysValues := restore.WeightTypes(); len(decoder) != 5 ||
@@ -114,5 +114,44 @@ func TestDescribeShape(t *testing.T) {
 	if _, err := restore.DescribeShape("config.json", config, nil); err == nil ||
 		!strings.Contains(err.Error(), `config.json: architectures: got ["GPT"]`) {
 		t.Errorf("another architecture: %v", err)
+	}
+}
+
+// Ensure that a prediction for another type of weights is the one of a model that was opened with
+// it, keys and values included.
+func TestPredictAsOpened(t *testing.T) {
+	open := func(w restore.WeightType) *restore.Model {
+		m, err := restore.Open(t.Context(), "", &restore.Options{Weights: w, Describe: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	stored := open(restore.AsStored)
+	q := restore.Question{Width: 336, Height: 336, NVis: 64, Text: 60, Generated: 32}
+	for _, w := range []restore.WeightType{restore.AsStored, restore.Q4, restore.Q8, restore.F32} {
+		got, err := stored.PredictMemory(q, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := open(w)
+		want, err := m.PredictMemory(q, restore.Default)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Peak -= got.Program // which grows from model to model
+		want.Peak -= want.Program
+		got.Program, want.Program = 0, 0
+		if *got != *want {
+			t.Errorf("%s: memory %+v, want %+v", w, got, want)
+		}
+		time, err := stored.PredictTimes(q, w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := m.PredictTimes(q, restore.Default, nil); err != nil || *time != *same {
+			t.Errorf("%s: times %+v, want %+v, %v", w, time, same, err)
+		}
 	}
 }

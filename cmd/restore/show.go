@@ -158,7 +158,11 @@ func (f *footprintFlags) quants(
 			size.Quant = ""
 		}
 		if memory != nil {
-			size.Peak = memory.Peak - memory.Weights + n
+			q, err := m.PredictMemory(f.question(memory.Kept), t)
+			if err != nil {
+				return nil, err
+			}
+			size.Peak = q.Peak
 			size.Seconds, err = m.PredictTimes(f.question(memory.Kept), t, a.Calibrating)
 			if err != nil {
 				return nil, err
@@ -216,12 +220,12 @@ func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory,
 		return nil, cli.Flagf("picture", "got %q, want WIDTHxHEIGHT", f.picture)
 	}
 	if !asked {
-		all, err := m.PredictMemory(f.question(0))
+		all, err := m.PredictMemory(f.question(0), restore.Default)
 		if err != nil || all.Encoded < f.nVis {
 			return all, err
 		}
 	}
-	return m.PredictMemory(f.question(f.nVis))
+	return m.PredictMemory(f.question(f.nVis), restore.Default)
 }
 
 // memoryRows formats a footprint.

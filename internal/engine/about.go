@@ -51,7 +51,7 @@ func (e *Engine) About() About {
 	}
 	a.EncoderQuant, _ = e.ck.Encoder()
 	width := int64(4)
-	if e.half {
+	if e.halves(e.ck) {
 		a.CacheType, width = "f16", 2
 	}
 	a.KVPerToken = 2 * width * int64(e.shape.Layers*e.shape.KVHeads*e.shape.HeadDim)

@@ -62,7 +62,7 @@ func TestFootprintOfBuffers(t *testing.T) {
 			t.Errorf("%q: forward takes %g bytes, predicted %g", name, got, want)
 		}
 		if got, want := int64(cache.Held())*e.pages.PageBytes(),
-			e.shape.CacheBytes(n, e.half); got != want {
+			e.shape.CacheBytes(n, e.halves(e.ck)); got != want {
 			t.Errorf("%q: cache takes %d bytes, predicted %d", name, got, want)
 		}
 		if err := e.Close(); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/families"
@@ -114,22 +115,23 @@ func (o *Options) source(ck checkpoint.Bundle, h Hooks) *model.Source {
 
 // Engine is a loaded model with its tokenizer, chat template and picture processor.
 type Engine struct {
-	ck       *model.Source
-	m        model.Multimodal
-	reading  *model.Reading // of a packed file's weights; nil for other files
-	shape    model.DecoderShape
-	pool     *kernel.Pool
-	half     bool // keys and values are kept in float16
-	pages    *nn.KVPool
-	warn     func(string)
-	tok      *tokenizer.Tokenizer // nil if the model has none
-	template *chat.Template
-	source   string              // where the template came from
-	proc     imageproc.Processor // nil if the model has none
-	several  imageproc.Processor // for pictures that are not alone in their prompt; nil: proc
-	noVideos error               // why settings of videos are refused; nil: they are not
-	special  map[string]string   // bos_token, eos_token, … for the template
-	eos      map[int32]bool
+	ck        *model.Source
+	m         model.Multimodal
+	reading   *model.Reading // of a packed file's weights; nil for other files
+	shape     model.DecoderShape
+	pool      *kernel.Pool
+	cacheType string // as in Options
+	program   int64  // memory of the process without weights, if the model is only described
+	pages     *nn.KVPool
+	warn      func(string)
+	tok       *tokenizer.Tokenizer // nil if the model has none
+	template  *chat.Template
+	source    string              // where the template came from
+	proc      imageproc.Processor // nil if the model has none
+	several   imageproc.Processor // for pictures that are not alone in their prompt; nil: proc
+	noVideos  error               // why settings of videos are refused; nil: they are not
+	special   map[string]string   // bos_token, eos_token, … for the template
+	eos       map[int32]bool
 
 	context   int // positions
 	together  int // most sequences in one forward that still give the same bits as alone
@@ -247,7 +249,9 @@ func bound(
 		e.pool.Close()
 		return nil, errors.Join(err, src.Memory.Free())
 	}
-	if !h.Describe && sink == nil {
+	if h.Describe {
+		e.program = machine.PeakRSS()
+	} else if sink == nil {
 		e.device = newScheduler(e, &o)
 	}
 	return e, nil
@@ -265,8 +269,8 @@ func (e *Engine) load(o *Options, h Hooks) (err error) {
 	e.reading = e.ck.Reading()
 	e.reading.Start(o.Threads)
 	e.shape = e.m.Decoder().Shape()
-	e.half = o.CacheType == "f16" || o.CacheType == "" && e.ck.Rounds()
-	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.half)
+	e.cacheType = o.CacheType
+	e.pages = nn.NewKVPool(e.shape.KVHeads, e.shape.HeadDim, e.halves(e.ck))
 	if err := e.documents(); err != nil {
 		return err
 	}
@@ -302,6 +306,11 @@ func (e *Engine) processors(o *Options, h Hooks) (err error) {
 		e.several = c.Several()
 	}
 	return nil
+}
+
+// halves reports whether keys and values are float16 with the weights of source.
+func (e *Engine) halves(source *model.Source) bool {
+	return e.cacheType == "f16" || e.cacheType == "" && source.Rounds()
 }
 
 // check validates the options that no file decides.

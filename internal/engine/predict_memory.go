@@ -7,7 +7,6 @@ import (
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
-	"github.com/restore-vlm/restore/internal/machine"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
 )
@@ -37,30 +36,31 @@ type Question struct {
 	Generated     int // tokens in the answer
 }
 
-// PredictMemory predicts the peak memory of a process that answers one such question. The engine
-// must be opened with [Hooks].Describe, so that its process holds no weights.
-func (e *Engine) PredictMemory(s Question) (*Footprint, error) {
+// PredictMemory predicts the peak memory of a process that answers one such question with the
+// weights of source: the engine's own, or the same files with other types. The engine must be
+// opened with [Hooks].Describe, so that its process holds no weights.
+func (e *Engine) PredictMemory(source *model.Source, s Question) (*Footprint, error) {
 	if !e.ck.Dry {
 		return nil, fmt.Errorf("engine: predict memory: the weights are loaded, want an engine " +
 			"that was opened only to describe the model")
 	}
-	program := machine.PeakRSS()
 	q, err := e.sizeOf(s)
 	if err != nil {
 		return nil, err
 	}
 	f := &Footprint{
 		Width: s.Width, Height: s.Height, Tokens: q.tokens, Encoded: q.encoded, Kept: q.kept,
-		Prompt: q.prompt, Generated: s.Generated, Program: program}
+		Prompt: q.prompt, Generated: s.Generated,
+		Program: e.program}
 	shape, rows := e.m.Decoder().Shape(), min(f.Prompt, prefillChunk)
-	f.Weights, _ = e.ck.Resident()
-	f.Cache = e.shape.CacheBytes(f.Prompt+s.Generated, e.half)
+	f.Weights, _ = source.Resident()
+	f.Cache = e.shape.CacheBytes(f.Prompt+s.Generated, e.halves(source))
 	f.Encoder = e.m.EncodeBytes(q.px, q.share()) + 4*int64(len(q.px.Data))
 	if q.encoded < q.tokens { // their pixel values are copied
 		f.Encoder += int64(q.share() * 4 * float64(len(q.px.Data)))
 	}
 	var scratch int64
-	for _, p := range e.ck.Products() {
+	for _, p := range source.Products() {
 		if p.Decoder && !p.Head {
 			scratch = max(scratch, kernel.WorkBytes(nn.FormatOf(p.Type), rows, p.In))
 		}

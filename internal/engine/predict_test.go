@@ -22,11 +22,11 @@ func TestFootprint(t *testing.T) {
 	plain := openWith(t, "", engine.Options{}, describing)
 	small := openWith(t, "", engine.Options{Quant: "q4", EncoderQuant: "q8", CacheType: "f32"},
 		describing)
-	all, err := plain.PredictMemory(question(300, 200, 0, 60, 32))
+	all, err := plain.PredictMemory(plain.Source(), question(300, 200, 0, 60, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
-	few, err := small.PredictMemory(question(300, 200, 64, 60, 32))
+	few, err := small.PredictMemory(small.Source(), question(300, 200, 64, 60, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +48,14 @@ func TestFootprint(t *testing.T) {
 		{300, 200, 577, 0, 0, "n-vis: got 577, want 1 to the picture's 576 tokens"}, {300, 200, -1, 0, 0, "n-vis: got -1"},
 		{0, 200, 0, 0, 0, "0 x 200 pixels"}, {300, 1 << 20, 0, 0, 0, "pixels"}, {300, 200, 0, -1, 0, "-1 tokens"}, {300, 200, 0, 0, math.MaxInt, "tokens"},
 	} {
-		if _, err := plain.PredictMemory(question(c.w, c.h, c.n, c.text, c.gen)); err == nil ||
+		q := question(c.w, c.h, c.n, c.text, c.gen)
+		if _, err := plain.PredictMemory(plain.Source(), q); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	loaded := openWith(t, "", engine.Options{}, engine.Hooks{})
-	if _, err := loaded.PredictMemory(question(300, 200, 0, 0, 0)); err == nil {
+	if _, err := loaded.PredictMemory(loaded.Source(), question(300, 200, 0, 0, 0)); err == nil {
 		t.Error("weights are loaded: accepted")
 	}
 }

@@ -59,7 +59,7 @@ func (e *Engine) PredictTimes(
 		rounding = kernel.RoundPairs
 	}
 	t.Prefill += pairs*4*float64(shape.Heads*shape.HeadDim)/s.Attention[rounding] + n*elements
-	cache := float64(e.shape.CacheBytes(q.prompt+question.Generated/2, e.half))
+	cache := float64(e.shape.CacheBytes(q.prompt+question.Generated/2, e.halves(source)))
 	t.Token += cache/s.Read + elements
 	t.First = t.Encode + t.Prefill
 	if q.kept < q.encoded { // every token is compared with every other
