@@ -196,9 +196,6 @@ func (r rotation) rows(lo, hi int) {
 // Exp replaces x by e^x; no element may be above 88.
 func Exp(x []float32) { exp(x) }
 
-// Softmax replaces x by e^x / Σ e^x.
-func Softmax(x []float32) { softmax(x) }
-
 // ArgMax returns the index of the largest element, the lowest such index on ties, and -1 for an
 // empty x. NaN is never the largest unless all are NaN; then the result is 0.
 func ArgMax(x []float32) int {

@@ -5,5 +5,5 @@ package kernel
 var elemImpl = [...]*elemOps{
 	implNEON: {4, elemSigmoidNEON, elemGELUTanhNEON, elemSiLUMulNEON, elemGELUNEON,
 		elemAddNEON, elemRotateNEON, elemSumNEON, elemSquaresNEON, elemScaleNEON,
-		elemNormNEON, elemDotNEON, attnMaxNEON, attnExpSumNEON},
+		elemNormNEON, elemDotNEON, attnExpSumNEON},
 }

@@ -13,7 +13,6 @@ func rope(x, cos, sin []float32) {
 	rotateGo(x[:len(x)/2], x[len(x)/2:], cos, sin)
 }
 func exp(x []float32)                 { expsGo(x) }
-func softmax(x []float32)             { softmaxGo(x) }
 func dot(a, b []float32) float32      { return dotGo(a, b) }
 func sumSquares(x []float32) float64  { return sumSquaresGo(x) }
 func weightedSum(dst, f, x []float32) { weightedSumGo(dst, f, x, 0) }

@@ -19,7 +19,6 @@ type elemOps struct {
 	scale      func(dst, x, w *float32, n int, r float32)
 	norm       func(dst, x, w, b *float32, n int, m, r float32)
 	dot        func(a, b *float32, n int) float32
-	rowMax     func(x *float32, n int) float32
 	expSum     func(x *float32, n int, m float32) float32
 }
 
@@ -134,24 +133,6 @@ func exp(x []float32) {
 		ops.expSum(&x[0], n, 0)
 	}
 	expsGo(x[n:])
-}
-
-func softmax(x []float32) {
-	ops, n := elemPick(len(x))
-	if n == 0 {
-		softmaxGo(x)
-		return
-	}
-	top := max(ops.rowMax(&x[0], n), maxGo(x[n:]))
-	sum := ops.expSum(&x[0], n, top)
-	for i := n; i < len(x); i++ {
-		x[i] = expGo(x[i] - top)
-		sum += x[i]
-	}
-	r := 1 / sum
-	for i := range x {
-		x[i] *= r
-	}
 }
 
 func dot(a, b []float32) float32 {

@@ -178,46 +178,6 @@ func TestExps(t *testing.T) {
 	})
 }
 
-func TestSoftmax(t *testing.T) {
-	forEachImpl(t, func(t *testing.T) {
-		r := rand.New(rand.NewSource(6))
-		for n := 0; n <= 200; n++ {
-			buf := normal(r, n+9)
-			x := buf[8 : 8+n]
-			buf[7], buf[8+n] = canary, canary
-			for i := range x {
-				x[i] *= float32(1 + 40*(n%3)) // n%3 = 2: weights down to e^-400
-			}
-			top, sum, want := math.Inf(-1), 0.0, make([]float64, n)
-			for _, v := range x {
-				top = math.Max(top, float64(v))
-			}
-			for i, v := range x {
-				want[i] = math.Exp(float64(v) - top)
-				sum += want[i]
-			}
-			Softmax(x)
-			for i, v := range x {
-				// Relative to the weight itself: the argument x-top is rounded once, by up to half
-				// a unit in its last place.
-				w := want[i] / sum
-				tol := (2*expTol + 6e-8*math.Abs(math.Log(want[i]))) * w
-				if !(math.Abs(float64(v)-w) <= tol+1.2e-38) {
-					t.Fatalf("n = %d, element %d: %g, want %g", n, i, v, w)
-				}
-			}
-			if buf[7] != canary || buf[8+n] != canary {
-				t.Fatalf("n = %d: wrote outside", n)
-			}
-		}
-		hidden := []float32{1, float32(math.Inf(-1)), 1}
-		Softmax(hidden)
-		if hidden[0] != 0.5 || hidden[1] != 0 {
-			t.Errorf("softmax of (1, -Inf, 1) = %v", hidden)
-		}
-	})
-}
-
 func TestNorms(t *testing.T) {
 	const eps = 1e-5
 	pool := NewPool(2)
@@ -374,7 +334,6 @@ func TestElemDecodeDoesNotAllocate(t *testing.T) {
 			RoPE(pool, x, 1, 32, 128, 0, cos, cos)
 			SiLUMul(pool, x, x, w)
 			Add(pool, x, w)
-			Softmax(x)
 		}); n != 0 {
 			t.Errorf("%g allocations, want 0", n)
 		}
@@ -398,7 +357,6 @@ func BenchmarkElem(b *testing.B) {
 		{"gelu", 577 * 4096, func() { copy(x, y[:577*4096]); GELU(nil, x[:577*4096]) }},
 		{"rope", rows * hidden, func() { RoPE(nil, x, rows, 32, 128, 0, cos, cos) }},
 		{"add", rows * hidden, func() { Add(nil, x[:rows*hidden], y[:rows*hidden]) }},
-		{"softmax32k", 32000, func() { Softmax(x[:32000]) }},
 		{"argmax32k", 32000, func() { ArgMax(y[:32000]) }},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
