@@ -28,13 +28,16 @@ var attnAVX2 = attnOps{
 	words: wordScores, weighWords: wordTile6, roundWords: quantizeWordsAVX2,
 }
 
-// attnAVXVNNI is attnAVX2 with the products of bytes, which are faster than int16.
+// attnAVXVNNI is attnAVX2 with the products of bytes and int16 of AVX-VNNI.
 var attnAVXVNNI = func() attnOps {
 	ops := attnAVX2
 	ops.words = nil
 	ops.quads = []attnTile{attnQuads16AVXVNNI}
 	ops.quadRows, ops.topQuads = attnQuadRowsAVX2, attnTopQuadsAVX2
 	ops.expQuads = attnExpQuadsAVX2
+	ops.wordValues = []attnWordTile{attnWords16AVXVNNI}
+	ops.toWords, ops.wordRows = attnRoundWordsAVX2, attnWordRowsAVX2
+	ops.columnHighs = attnColumnHighsAVX2
 	return ops
 }()
 

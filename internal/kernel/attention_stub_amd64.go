@@ -14,6 +14,26 @@ func attnTile16AVX2(a *float32, lda int, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func attnQuads16AVXVNNI(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
+// attnWords16AVXVNNI computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
+//
+//go:noescape
+func attnWords16AVXVNNI(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
+
+// attnRoundWordsAVX2 rounds n elements, a multiple of 8, times f to int16, to nearest and ties to even. dst may be src.
+//
+//go:noescape
+func attnRoundWordsAVX2(dst *float32, src *float32, n int, f float32)
+
+// attnColumnHighsAVX2 sets high to the largest magnitudes of n columns of rows of x, stride apart, NaN where an element is not finite. rows must be at least 1.
+//
+//go:noescape
+func attnColumnHighsAVX2(high *float32, x *float32, stride int, rows int, n int)
+
+// attnWordRowsAVX2 sets the n elements of each row of dst to pairs of those of x and y, times those of f, rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
+//
+//go:noescape
+func attnWordRowsAVX2(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)
+
 // attnQuadRowsAVX2 rounds rows of n elements of src less those of sub, a multiple of 4, to signed bytes, each row with its own scale, and flips the bits of flip in every four. After a row of dst it writes -128 times its sum before flip. Rows of dst are stride apart, those of src srcStride; dst is written up to a multiple of 16 bytes. A scale is f times that of the row, NaN if an element is not finite.
 //
 //go:noescape
@@ -115,11 +135,6 @@ func attnPairs64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnQuads64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnWords64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 64 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
-//
-//go:noescape
-func attnWords64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
-
 // attnPairs32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
 //
 //go:noescape
@@ -130,11 +145,6 @@ func attnPairs32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //go:noescape
 func attnQuads32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnWords32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
-//
-//go:noescape
-func attnWords32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
-
 // attnPairs16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of bfloat16 (AVX512_BF16).
 //
 //go:noescape
@@ -144,11 +154,6 @@ func attnPairs16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc
 //
 //go:noescape
 func attnQuads16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
-
-// attnWords16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
-//
-//go:noescape
-func attnWords16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
 
 // attnProbs64AVX512 sets 6·tiles rows of 64 bfloat16 elements of p, which are ldp float32 apart, to 2^(f[row]·scales[column]·x - m[row]), rounded, where x is what attnQuads64 computes, and adds them to the 16 sums of the row. What is below 2^-126 becomes 0. The error is that of attnExpRound (VNNI, AVX512_BF16).
 //
@@ -165,25 +170,10 @@ func attnTall16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc 
 //go:noescape
 func attnRoundAVX512(dst *float32, src *float32, n int)
 
-// attnRoundWordsAVX512 rounds n elements, a multiple of 16, times f to int16, to nearest and ties to even. dst may be src.
-//
-//go:noescape
-func attnRoundWordsAVX512(dst *float32, src *float32, n int, f float32)
-
-// attnColumnHighsAVX512 sets high to the largest magnitudes of n columns of rows of x, stride apart, NaN where an element is not finite. rows must be at least 1.
-//
-//go:noescape
-func attnColumnHighsAVX512(high *float32, x *float32, stride int, rows int, n int)
-
 // attnPairRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, rounded to bfloat16. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1 (AVX512_BF16).
 //
 //go:noescape
 func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int)
-
-// attnWordRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, times those of f, rounded to int16. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
-//
-//go:noescape
-func attnWordRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)
 
 // attnExpRoundAVX512 sets n > 0 bfloat16 elements of dst to 2^(x[i] - m), rounded, for float32 elements of x, and zeros up to whole vectors, which x has too. It returns their sum. What is below 2^-126 becomes that. The error is 7.5e-5 of a result before rounding (AVX512_BF16).
 //
@@ -194,6 +184,36 @@ func attnExpRoundAVX512(dst *float32, x *float32, n int, m float32) (ret float32
 //
 //go:noescape
 func attnExpRoundQuadsAVX512(dst *float32, x *float32, scales *float32, n int, f float32, m float32) (ret float32)
+
+// attnWords64AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 64 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
+//
+//go:noescape
+func attnWords64AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
+
+// attnWords32AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 32 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
+//
+//go:noescape
+func attnWords32AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
+
+// attnWords16AVX512 computes C = A·B, or C += A·B when add is not 0, for 6·tiles rows of C: A has rows of k elements lda apart, B k rows of 16 elements ldb apart, C has rows ldc apart. Elements of A and B are pairs of int16, whose sums must fit int32. They are multiplied by rows[row] and columns[column] (VNNI).
+//
+//go:noescape
+func attnWords16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int, rows *float32, columns *float32)
+
+// attnRoundWordsAVX512 rounds n elements, a multiple of 16, times f to int16, to nearest and ties to even. dst may be src.
+//
+//go:noescape
+func attnRoundWordsAVX512(dst *float32, src *float32, n int, f float32)
+
+// attnColumnHighsAVX512 sets high to the largest magnitudes of n columns of rows of x, stride apart, NaN where an element is not finite. rows must be at least 1.
+//
+//go:noescape
+func attnColumnHighsAVX512(high *float32, x *float32, stride int, rows int, n int)
+
+// attnWordRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, times those of f, rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
+//
+//go:noescape
+func attnWordRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)
 
 // attnQuadRowsAVX512 rounds rows of n elements of src less those of sub, a multiple of 4, to signed bytes, each row with its own scale, and flips the bits of flip in every four. After a row of dst it writes -128 times its sum before flip. Rows of dst are stride apart, those of src srcStride; dst is written up to a multiple of 16 bytes. A scale is f times that of the row, NaN if an element is not finite.
 //

@@ -77,7 +77,7 @@ func wordPerRound() int {
 	switch {
 	case computing().vnni:
 		return 12 * 32
-	case impl() != implGo:
+	case impl() != implGo: // also of AVX-VNNI
 		return 12 * 16
 	}
 	return fmaPerRound()
@@ -87,6 +87,8 @@ func wordLoop(rounds int) {
 	switch {
 	case computing().vnni:
 		wordLoopVNNI(rounds)
+	case choice() == implAVXVNNI:
+		wordLoopAVXVNNI(rounds)
 	case impl() != implGo:
 		wordLoopAVX2(rounds)
 	default:

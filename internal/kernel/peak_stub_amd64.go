@@ -34,15 +34,20 @@ func dotLoopVNNI(n int)
 //go:noescape
 func wordLoopVNNI(n int)
 
-// dotLoopBF16 runs n rounds of sixteen independent VDPBF16PS of full vectors.
-//
-//go:noescape
-func dotLoopBF16(n int)
-
 // dotLoopAVXVNNI runs n rounds of twelve independent VPDPBUSD of half vectors.
 //
 //go:noescape
 func dotLoopAVXVNNI(n int)
+
+// wordLoopAVXVNNI runs n rounds of twelve independent VPDPWSSD of half vectors.
+//
+//go:noescape
+func wordLoopAVXVNNI(n int)
+
+// dotLoopBF16 runs n rounds of sixteen independent VDPBF16PS of full vectors.
+//
+//go:noescape
+func dotLoopBF16(n int)
 
 // dotLoopAVX2 runs n rounds of four independent products of bytes summed in 32 bits.
 //

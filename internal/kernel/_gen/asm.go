@@ -173,17 +173,22 @@ func (a *asm) vcvtne2ps2bf16(low, high, dst int) {
 }
 
 // vpdpbusd adds the products of groups of four unsigned bytes in w and signed bytes in x to acc.
-// 256 bits have the encoding of AVX-VNNI, which the assembler lacks.
-func (a *asm) vpdpbusd(v isa, x, w, acc int) {
+func (a *asm) vpdpbusd(v isa, x, w, acc int) { a.dot(v, "VPDPBUSD", 0x50, x, w, acc) }
+
+// vpdpwssd adds the products of pairs of int16 in x and w to acc.
+func (a *asm) vpdpwssd(v isa, x, w, acc int) { a.dot(v, "VPDPWSSD", 0x52, x, w, acc) }
+
+// dot is an instruction of VNNI. 256 bits have the encoding of AVX-VNNI, which the assembler lacks.
+func (a *asm) dot(v isa, name string, code, x, w, acc int) {
 	if v.n == 16 || a.wideVNNI {
-		a.op("VPDPBUSD %s, %s, %s", v.r(x), v.r(w), v.r(acc))
+		a.op("%s %s, %s, %s", name, v.r(x), v.r(w), v.r(acc))
 		return
 	}
 	bytes := [5]int{
 		0xc4,
 		(acc>>3&1^1)<<7 | 1<<6 | (x>>3&1^1)<<5 | 2,
 		(w&15^15)<<3 | 1<<2 | 1,
-		0x50,
+		code,
 		3<<6 | acc&7<<3 | x&7,
 	}
 	for i, b := range bytes {
@@ -193,5 +198,5 @@ func (a *asm) vpdpbusd(v isa, x, w, acc int) {
 		}
 		fmt.Fprintf(&a.text, "%sBYTE $0x%02x", sep, b)
 	}
-	fmt.Fprintf(&a.text, " // VPDPBUSD Y%d, Y%d, Y%d\n", x, w, acc)
+	fmt.Fprintf(&a.text, " // %s Y%d, Y%d, Y%d\n", name, x, w, acc)
 }

@@ -26,21 +26,23 @@ func attention(a *asm) {
 			for _, w := range widths {
 				s.tile(v, w, tilePairs)
 				s.tile(v, w, tileQuads)
-				s.tile(v, w, tileWords)
 			}
 			s.tile(v, 64, tileProbs)
 			s.tile(v, 16, tileTall)
 			s.round(v)
-			s.roundWords(v)
-			s.columnHighs(v)
 			s.pairRows(v, false)
-			s.pairRows(v, true)
 			s.exp2(v, false, true)
 			s.exp2(v, true, true)
 		}
 		if v.n == 8 {
 			s.tile(v, 16, tileQuads)
 		}
+		for _, w := range widths {
+			s.tile(v, w, tileWords)
+		}
+		s.roundWords(v)
+		s.columnHighs(v)
+		s.pairRows(v, true)
 		s.quadRows(v)
 		s.topQuads(v)
 		s.exp2(v, true, false)
@@ -97,6 +99,7 @@ func (s *source) tile(v isa, w int, e elements) {
 		name, doc = "attnWords", " Elements of A and B are pairs of int16, whose sums must fit "+
 			"int32. They are multiplied by rows[row] and columns[column] (VNNI)."
 		params += ", rows *float32, columns *float32"
+		suffix = v.vnni()
 	}
 	if e == tileProbs {
 		s.open(fmt.Sprintf("attnProbs%d%s", w, v.name),
@@ -204,7 +207,7 @@ func (s *source) tile(v isa, w int, e elements) {
 				case tileQuads, tileProbs:
 					s.vpdpbusd(v, r%2, 2+j, 2+nv+r*nv+j)
 				case tileWords:
-					s.f("VPDPWSSD %s, %s, %s", b(j), v.r(r%2), acc(r, j))
+					s.vpdpwssd(v, r%2, 2+j, 2+nv+r*nv+j)
 				}
 			}
 		}
@@ -270,21 +273,31 @@ func (s *source) tile(v isa, w int, e elements) {
 		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("m"))
 		s.f("ADDQ $%d, %s", v.bytes()*tileRows, s.arg("sums"))
 	} else if e == tileWords {
-		s.f("XORL AX, AX")
-		s.f("SUBQ %s, AX", s.arg("add")) // K3 is all ones if add is 1
-		s.f("KMOVW AX, K3")
 		s.load("rows", "BX")
 		s.load("columns", "CX")
-		cRows(func(r int, at func(int) string) {
-			for j := 0; j < nv; j++ {
-				s.f("VMOVUPS %d(CX), %s", j*v.bytes(), v.r(0))
-				s.f("VMULPS.BCST %d(BX), %s, %s", 4*r, v.r(0), v.r(0))
-				s.f("VMOVUPS.Z %s, K3, %s", at(j*v.bytes()), v.r(1))
-				s.f("VCVTDQ2PS %s, %s", acc(r, j), acc(r, j))
-				s.f("VFMADD213PS %s, %s, %s", v.r(1), v.r(0), acc(r, j))
-				s.f("VMOVUPS %s, %s", acc(r, j), at(j*v.bytes()))
-			}
-		})
+		scale := func(add bool) {
+			cRows(func(r int, at func(int) string) {
+				s.f("VBROADCASTSS %d(BX), %s", 4*r, v.r(0))
+				for j := 0; j < nv; j++ {
+					s.f("VMULPS %d(CX), %s, %s", j*v.bytes(), v.r(0), v.r(1))
+					s.f("VCVTDQ2PS %s, %s", acc(r, j), acc(r, j))
+					if add {
+						s.f("VFMADD213PS %s, %s, %s", at(j*v.bytes()), v.r(1), acc(r, j))
+					} else {
+						s.f("VMULPS %s, %s, %s", v.r(1), acc(r, j), acc(r, j))
+					}
+					s.f("VMOVUPS %s, %s", acc(r, j), at(j*v.bytes()))
+				}
+			})
+		}
+		scaled := s.name("scaled")
+		s.f("CMPQ %s, $0", s.arg("add"))
+		s.f("JEQ %s", fresh)
+		scale(true)
+		s.f("JMP %s", scaled)
+		s.f("%s:", fresh)
+		scale(false)
+		s.f("%s:", scaled)
 		s.f("ADDQ $%d, %s", 4*tileRows, s.arg("rows"))
 	} else {
 		cRows(func(r int, at func(int) string) {
@@ -629,11 +642,17 @@ func (s *source) roundWords(v isa) {
 	s.load("dst", "DI")
 	s.load("src", "SI")
 	s.load("n", "CX")
-	s.f("VBROADCASTSS %s, Z0", s.arg("f"))
+	s.f("VBROADCASTSS %s, %s", s.arg("f"), v.r(0))
 	s.loop(v, []string{"SI"}, func() {
-		s.f("VMULPS (SI), Z0, Z1")
-		s.f("VCVTPS2DQ Z1, Z1")
-		s.f("VPMOVSDW Z1, (DI)")
+		s.f("VMULPS (SI), %s, %s", v.r(0), v.r(1))
+		s.f("VCVTPS2DQ %s, %s", v.r(1), v.r(1))
+		if v.n == 16 {
+			s.f("VPMOVSDW Z1, (DI)")
+		} else {
+			s.f("VEXTRACTI128 $1, Y1, X2")
+			s.f("VPACKSSDW X2, X1, X1")
+			s.f("VMOVUPS X1, (DI)")
+		}
 		s.f("ADDQ $%d, DI", v.bytes()/2)
 	})
 	s.ret()
@@ -648,7 +667,7 @@ func (s *source) columnHighs(v isa) {
 	s.load("x", "SI")
 	s.floats("stride", "R8")
 	s.load("n", "R10")
-	const sign, zero, x, high, nan = 30, 31, 0, 4, 8
+	const x, high, nan, mask, sign, zero = 0, 4, 8, 12, 13, 14
 	s.asm.constant(v, 0x7fffffff, sign)
 	s.zero(v, zero)
 	block := func(nv int, load, store func(j, to int)) {
@@ -662,15 +681,15 @@ func (s *source) columnHighs(v isa) {
 		s.f("%s:", row)
 		for j := range nv {
 			load(j, x+j)
-			s.f("VFMADD231PS Z%d, Z%d, Z%d", x+j, zero, nan+j)
-			s.f("VANDPS Z%d, Z%d, Z%d", sign, x+j, x+j)
-			s.f("VMAXPS Z%d, Z%d, Z%d", x+j, high+j, high+j)
+			s.f("VFMADD231PS %s, %s, %s", v.r(x+j), v.r(zero), v.r(nan+j))
+			s.f("VANDPS %s, %s, %s", v.r(sign), v.r(x+j), v.r(x+j))
+			s.f("VMAXPS %s, %s, %s", v.r(x+j), v.r(high+j), v.r(high+j))
 		}
 		s.f("ADDQ R8, BX")
 		s.f("DECQ DX")
 		s.f("JNE %s", row)
 		for j := range nv {
-			s.f("VADDPS Z%d, Z%d, Z%d", nan+j, high+j, high+j)
+			s.f("VADDPS %s, %s, %s", v.r(nan+j), v.r(high+j), v.r(high+j))
 			store(j, high+j)
 		}
 		s.f("ADDQ $%d, SI", nv*v.bytes())
@@ -682,8 +701,8 @@ func (s *source) columnHighs(v isa) {
 		s.f("%s:", again)
 		s.f("CMPQ R10, $%d", nv*v.n)
 		s.f("JLT %s", end)
-		block(nv, func(j, to int) { s.f("VMOVUPS %d(BX), Z%d", j*v.bytes(), to) },
-			func(j, from int) { s.f("VMOVUPS Z%d, %d(DI)", from, j*v.bytes()) })
+		block(nv, func(j, to int) { s.f("VMOVUPS %d(BX), %s", j*v.bytes(), v.r(to)) },
+			func(j, from int) { s.f("VMOVUPS %s, %d(DI)", v.r(from), j*v.bytes()) })
 		s.f("SUBQ $%d, R10", nv*v.n)
 		s.f("JMP %s", again)
 		s.f("%s:", end)
@@ -691,9 +710,9 @@ func (s *source) columnHighs(v isa) {
 	s.f("MOVQ R10, CX")
 	s.f("TESTQ CX, CX")
 	s.f("JEQ %s", done)
-	s.tailMask(v, 15)
-	block(1, func(_, to int) { s.maskedLoad(v, 15, "(BX)", to) },
-		func(_, from int) { s.maskedStore(v, 15, from, "(DI)") })
+	s.tailMask(v, mask)
+	block(1, func(_, to int) { s.maskedLoad(v, mask, "(BX)", to) },
+		func(_, from int) { s.maskedStore(v, mask, from, "(DI)") })
 	s.f("%s:", done)
 	s.ret()
 }
@@ -703,7 +722,7 @@ func (s *source) pairRows(v isa, words bool) {
 	name, to, needs := "attnPairRows", "rounded to bfloat16", " (AVX512_BF16)"
 	params := "dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int"
 	if words {
-		name, to, needs = "attnWordRows", "times those of f, rounded to int16", ""
+		name, to, needs = "attnWordRows", "times those of f, rounded to int16, which they fit", ""
 		params += ", f *float32"
 	}
 	s.open(name+v.name, "sets the n elements of each row of dst to pairs of those of x and y, "+to+
@@ -719,22 +738,24 @@ func (s *source) pairRows(v isa, words bool) {
 	s.f("MOVQ R10, CX")
 	s.f("ANDQ $%d, CX", v.n-1)
 	s.f("MOVQ CX, R12")
-	s.tailMask(v, 0)
+	const x, y, pairs, t, factor, mask = 0, 1, 2, 3, 4, 5
+	s.tailMask(v, mask)
 	pair := func() {
 		if words {
 			for i := range 2 {
-				s.f("VMULPS Z4, Z%d, Z%d", i, i)
-				s.f("VCVTPS2DQ Z%d, Z%d", i, i)
-				s.f("VPMOVSDW Z%d, Y%d", i, 2+i)
+				s.f("VMULPS %s, %s, %s", v.r(factor), v.r(i), v.r(i))
+				s.f("VCVTPS2DQ %s, %s", v.r(i), v.r(i))
+				s.f("VPSLLD $16, %s, %s", v.r(i), v.r(pairs+i))
 			}
+			s.f("VPSRLD $16, %s, %s", v.r(pairs), v.r(pairs))
 		} else {
-			s.vcvtneps2bf16(0, 2)
-			s.vcvtneps2bf16(1, 3)
+			s.vcvtneps2bf16(x, pairs)
+			s.vcvtneps2bf16(y, t)
+			s.f("VPMOVZXWD Y%d, Z%d", pairs, pairs)
+			s.f("VPMOVZXWD Y%d, Z%d", t, t)
+			s.f("VPSLLD $16, Z%d, Z%d", t, t)
 		}
-		s.f("VPMOVZXWD Y2, Z2")
-		s.f("VPMOVZXWD Y3, Z3")
-		s.f("VPSLLD $16, Z3, Z3")
-		s.f("VPORD Z3, Z2, Z2")
+		s.f("VORPS %s, %s, %s", v.r(t), v.r(pairs), v.r(pairs))
 	}
 	moving := []string{"R11", "R13", "AX"}
 	if words {
@@ -752,23 +773,23 @@ func (s *source) pairRows(v isa, words bool) {
 	s.loop(v, moving, func() {
 		s.f("PREFETCHT0 (R11)(R8*4)") // rows are pages apart, as in copyRows
 		s.f("PREFETCHT0 (R13)(R8*4)")
-		s.f("VMOVUPS (R11), Z0")
-		s.f("VMOVUPS (R13), Z1")
+		s.f("VMOVUPS (R11), %s", v.r(x))
+		s.f("VMOVUPS (R13), %s", v.r(y))
 		if words {
-			s.f("VMOVUPS (R14), Z4")
+			s.f("VMOVUPS (R14), %s", v.r(factor))
 		}
 		pair()
-		s.f("VMOVUPS Z2, (AX)")
+		s.f("VMOVUPS %s, (AX)", v.r(pairs))
 	})
 	s.f("TESTQ R12, R12")
 	s.f("JEQ %s", tail)
-	s.maskedLoad(v, 0, "(R11)", 0)
-	s.maskedLoad(v, 0, "(R13)", 1)
+	s.maskedLoad(v, mask, "(R11)", x)
+	s.maskedLoad(v, mask, "(R13)", y)
 	if words {
-		s.maskedLoad(v, 0, "(R14)", 4)
+		s.maskedLoad(v, mask, "(R14)", factor)
 	}
 	pair()
-	s.maskedStore(v, 0, 2, "(AX)")
+	s.maskedStore(v, mask, pairs, "(AX)")
 	s.f("%s:", tail)
 	s.f("ADDQ DX, DI")
 	s.f("ADDQ R8, SI")

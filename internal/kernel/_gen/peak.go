@@ -35,16 +35,25 @@ func peak(a *asm) {
 	}
 
 	chains := 12
-	for _, l := range [][2]string{{"dotLoopVNNI", "VPDPBUSD"}, {"wordLoopVNNI", "VPDPWSSD"}} {
-		a.fn(l[0], "runs n rounds of twelve independent "+l[1]+" of full vectors.", "n int")
+	for _, l := range []struct {
+		name, of string
+		v        isa
+		dot      func(v isa, x, w, acc int)
+	}{
+		{"dotLoopVNNI", "VPDPBUSD of full", avx512, a.vpdpbusd},
+		{"wordLoopVNNI", "VPDPWSSD of full", avx512, a.vpdpwssd},
+		{"dotLoopAVXVNNI", "VPDPBUSD of half", avx2, a.vpdpbusd},
+		{"wordLoopAVXVNNI", "VPDPWSSD of half", avx2, a.vpdpwssd},
+	} {
+		a.fn(l.name, "runs n rounds of twelve independent "+l.of+" vectors.", "n int")
 		a.load("n", "CX")
 		for i := range chains + 2 {
-			a.op("%s", avx512.zero(i))
+			a.op("%s", l.v.zero(i))
 		}
 		a.label("loop")
 		for range 2 {
 			for i := range chains {
-				a.op("%s Z%d, Z%d, Z%d", l[1], chains, chains+1, i)
+				l.dot(l.v, chains, chains+1, i)
 			}
 		}
 		a.op("SUBQ $2, CX")
@@ -62,22 +71,6 @@ func peak(a *asm) {
 	for range 2 {
 		for i := range chains {
 			a.vdpbf16ps(chains, chains+1, i)
-		}
-	}
-	a.op("SUBQ $2, CX")
-	a.op("JGT loop")
-	a.ret()
-
-	chains = 12
-	a.fn("dotLoopAVXVNNI", "runs n rounds of twelve independent VPDPBUSD of half vectors.", "n int")
-	a.load("n", "CX")
-	for i := range chains + 2 {
-		a.op("%s", avx2.zero(i))
-	}
-	a.label("loop")
-	for range 2 {
-		for i := range chains {
-			a.vpdpbusd(avx2, chains, chains+1, i)
 		}
 	}
 	a.op("SUBQ $2, CX")
