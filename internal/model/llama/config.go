@@ -183,6 +183,11 @@ func (c *Config) rotation(v *model.Values) {
 		kinds = []string{"default", Dynamic, "mrope"}
 		c.axes(p)
 	}
+	trained := p
+	if v.Has(original) { // has the last word, as in transformers
+		trained = v
+	}
+	context := trained.Float(original, float64(c.MaxPositions))
 	number := func(key string) float64 {
 		if !p.Has(key) {
 			p.Fail(key, "missing, want a number above 0")
@@ -195,14 +200,14 @@ func (c *Config) rotation(v *model.Values) {
 	case "llama3":
 		c.Stretch = nn.Stretch{
 			Factor: number("factor"), Low: number("low_freq_factor"),
-			High: number("high_freq_factor"), Original: number(original),
+			High: number("high_freq_factor"), Original: context,
 		}
 		if p.Has("high_freq_factor") && c.Stretch.High <= c.Stretch.Low {
 			p.Fail("high_freq_factor", "got %v, want more than low_freq_factor %v",
 				c.Stretch.High, c.Stretch.Low)
 		}
 	case "yarn":
-		c.yarn(p, number("factor"))
+		c.yarn(p, number("factor"), context)
 	case "longrope":
 		short, long := p.Floats("short_factor", c.HeadDim/2), p.Floats("long_factor", c.HeadDim/2)
 		if !slices.Equal(short, long) {
@@ -218,16 +223,16 @@ func (c *Config) rotation(v *model.Values) {
 	}
 	if c.Graded {
 		number("llama_4_scaling_beta")
-		c.MaxPositions = min(c.MaxPositions, p.Int(original, -1, 1, 1<<24))
+		c.MaxPositions = min(c.MaxPositions, trained.Int(original, -1, 1, 1<<24))
 	}
 }
 
-// original is the key of the context in training.
+// original is the key of the context in training, which is the whole context if it is absent.
 const original = "original_max_position_embeddings"
 
-// yarn reads a rotation that is stretched by factor. Its cosines and sines are multiplied, too,
-// which multiplies the scores twice.
-func (c *Config) yarn(p *model.Values, factor float64) {
+// yarn reads a rotation that is stretched by factor, of a model that was trained with context. Its
+// cosines and sines are multiplied, too, which multiplies the scores twice.
+func (c *Config) yarn(p *model.Values, factor, context float64) {
 	fast, slow := p.Float("beta_fast", 32), p.Float("beta_slow", 1)
 	switch {
 	case fast <= slow:
@@ -239,8 +244,8 @@ func (c *Config) yarn(p *model.Values, factor float64) {
 	case c.HeadDim < 2: // which is refused
 		return
 	}
-	c.Stretch = nn.YaRN(factor, fast, slow, p.Float(original, float64(c.MaxPositions)), c.Theta,
-		c.HeadDim, p.Bool("truncate", true))
+	c.Stretch = nn.YaRN(factor, fast, slow, context, c.Theta, c.HeadDim,
+		p.Bool("truncate", !p.Null("truncate")))
 	by := func(share float64) float64 { return 1 + 0.1*share*math.Log(max(factor, 1)) }
 	attention := by(1)
 	if p.Has("mscale") && p.Has("mscale_all_dim") {

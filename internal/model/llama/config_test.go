@@ -2,6 +2,7 @@ package llama
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,31 @@ func TestYaRN(t *testing.T) {
 	if _, err := parse(t, "llama", `{"hidden_size":4,"num_attention_heads":4,"head_dim":1,`+
 		`"rope_scaling":{"type":"yarn","factor":4}}`); err == nil {
 		t.Error("heads of one dimension: accepted")
+	}
+}
+
+// Ensure that a context of training beside the rotation has the last word, that an absent one is
+// the whole context, and that a null truncate is false, as in transformers 5.24.
+func TestOriginalContext(t *testing.T) {
+	const common = `{"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,` +
+		`"max_position_embeddings":128,`
+	const llama3 = `"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4`
+	const yarn = `"rope_type":"yarn","factor":4`
+	const inside, beside = `,"original_max_position_embeddings":`,
+		`"original_max_position_embeddings":48,`
+	for _, c := range [][2]string{
+		{beside + `"rope_scaling":{` + llama3 + inside + `4096}`, llama3 + inside + `48`},
+		{beside + `"rope_scaling":{` + yarn + inside + `4096}`, yarn + inside + `48`},
+		{`"rope_scaling":{` + llama3 + `}`, llama3 + inside + `128`},
+		{`"rope_scaling":{` + yarn + `}`, yarn + inside + `128`},
+		{`"rope_scaling":{` + yarn + `,"truncate":null}`, yarn + `,"truncate":false`},
+	} {
+		got, err := parse(t, "llama", common+c[0]+`}`)
+		want, _ := parse(t, "llama", common+`"rope_parameters":{`+c[1]+`}}`)
+		plain, _ := parse(t, "llama", common+`"rope_parameters":{`+c[1]+inside+`4096}}`)
+		if err != nil || !reflect.DeepEqual(got, want) || reflect.DeepEqual(got, plain) {
+			t.Errorf("%s: got %+v, %v, want %+v", c[0], got, err, want)
+		}
 	}
 }
 
