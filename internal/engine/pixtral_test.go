@@ -191,6 +191,20 @@ func TestMinistral3(t *testing.T) {
 	}
 }
 
+// Ensure that Granite's multiplier of embeddings, which changes the epsilon of the decoder's norms
+// here, leaves the projector's norm as it is.
+func TestGraniteProjector(t *testing.T) {
+	const name = "mistral3-tiny"
+	dir := rewritten(t, name, "config.json", `"model_type": "mistral"`,
+		`"model_type": "granite", "embedding_multiplier": 0.001`)
+	ref := reference(t, name, "one")
+	maps.DeleteFunc(ref, func(name string, _ *tensor.Tensor) bool {
+		return strings.HasPrefix(name, "text.") || strings.HasPrefix(name, "gen.") ||
+			strings.HasPrefix(name, "logits")
+	})
+	checkPrompt(t, open(t, dir, 2), ref)
+}
+
 // checkVariant compares prompt "one" on the model in dir with a reference of the checkpoint name
 // after changes.
 func checkVariant(t *testing.T, dir, name, variant string) {

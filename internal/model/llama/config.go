@@ -126,14 +126,12 @@ func (c *Config) Ends(v *model.Values) {
 	}
 }
 
-// factors reads Granite's. Instead of multiplying all rows that enter layer 0, it divides what is
-// added to them, and Eps, so that norms and logits are the same. logits_scaling has no effect, as
-// in classes with pictures of transformers since 4.52.
+// factors reads Granite's. logits_scaling has no effect, as in classes with pictures of
+// transformers since 4.52.
 func (c *Config) factors(v *model.Values) {
-	rows := v.Float("embedding_multiplier", 1)
-	c.Eps /= rows * rows
+	c.Rows = v.Float("embedding_multiplier", 1)
 	c.Scale = v.Float("attention_multiplier", c.Scale)
-	c.Residual = v.Float("residual_multiplier", 1) / rows
+	c.Residual = v.Float("residual_multiplier", 1)
 }
 
 // Sizes reads the sizes that every kind of decoder has over c, the values of absent keys: KVHeads 0

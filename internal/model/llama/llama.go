@@ -59,6 +59,7 @@ type Config struct {
 	Sandwich   bool    // norms also of what attention and MLP add
 	GELU       bool    // tanh form, in the place of SiLU
 	Residual   float64 // of what attention and MLP add; 0: 1
+	Rows       float64 // of all rows that enter layer 0; 0: 1
 }
 
 // Tower returns the sizes of the layers.
@@ -113,7 +114,7 @@ type Decoder struct {
 	norm   *nn.RMSNorm
 	head   *nn.Linear
 	ropes  []*nn.RoPE // of each layer
-	scale  []float32  // [hidden] Residual; nil: 1
+	scale  []float32  // [hidden] Residual / Rows; nil: 1
 }
 
 type layer struct {
@@ -128,6 +129,10 @@ type layer struct {
 // New binds the decoder under b: "model.*" and "lm_head.weight".
 func New(b *model.Binder, c Config) *Decoder {
 	d := &Decoder{Config: c}
+	if c.Rows != 0 { // what is added to rows, and Eps, are divided, so that norms are the same
+		c.Eps /= c.Rows * c.Rows
+		d.scale = slices.Repeat([]float32{float32(c.Residual / c.Rows)}, c.Hidden)
+	}
 	rope := nn.NewRoPE(c.HeadDim, c.Theta, c.Sections)
 	if c.Interleaved {
 		rope = nn.NewInterleavedRoPE(c.HeadDim, c.Theta, c.Sections)
@@ -162,9 +167,6 @@ func New(b *model.Binder, c Config) *Decoder {
 		d.layers = append(d.layers, l)
 	}
 	d.norm = c.normOf(b)("model.norm", "hidden", c.Hidden, c.Eps)
-	if c.Residual != 0 {
-		d.scale = slices.Repeat([]float32{float32(c.Residual)}, c.Hidden)
-	}
 	head := "lm_head"
 	if c.Tied {
 		b.Tied("lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
