@@ -36,6 +36,10 @@ func (e *Engine) setWords(d *dialogue, ids []int32, salt string) error {
 				return err
 			}
 		} else {
+			if _, framed := e.m.(model.Framed); framed && e.tok == nil {
+				return e.lacks(&e.ck.Parts().Tokenizer,
+					"which a method needs that reads the text around pictures")
+			}
 			for _, id := range ids {
 				if !e.visualToken(id) && !e.markToken(id) {
 					p.words = append(p.words, id)

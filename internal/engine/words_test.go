@@ -3,7 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -238,5 +241,25 @@ func TestWords(t *testing.T) {
 		if !slices.Equal(got, []int32{5, 6, 7, 8}) {
 			t.Errorf("%s: the text of tokens is %v, want 5 6 7 8", o.Base, got)
 		}
+	}
+}
+
+// Ensure that a model whose tokenizer tells which tokens frame a picture is refused without it, and
+// that the error names the tokenizer.
+func TestWordsWithoutTokenizer(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/internvl-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "tokenizer.json")); err != nil {
+		t.Fatal(err)
+	}
+	e := openedAt(t, dir, Options{}, Hooks{})
+	_, err := e.sequence(context.Background(), Request{
+		Tokens: []int32{5, e.m.ImageToken(), 6}, Images: Pictures(drawn(t, 2)),
+		Reduce: methods.Options{Base: "cdpruner", NVis: 2},
+	})
+	if err == nil || !strings.Contains(err.Error(), "no tokenizer.json, which a method needs") {
+		t.Errorf("got %v, want an error about tokenizer.json", err)
 	}
 }
