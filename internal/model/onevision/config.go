@@ -24,12 +24,17 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	text := llava.ReadText(v, "qwen2")
 	vision := clip.ParseSigLIP(v.Object("vision_config", true))
-	picture, pictureKey := token(v, "image_token_index", "image_token_id", 151646)
-	video, videoKey := token(v, "video_token_index", "video_token_id", 151647)
+	videoKey := "video_token_index"
+	if v.Has("video_token_id") { // the newer key has the last word, as for pictures
+		videoKey = "video_token_id"
+	}
 	c := &Config{
 		Config: &llava.Config{
 			Vision: vision, Text: text,
-			ImageToken: picture, VideoToken: video,
+			// below 0: no token of the vocabulary stands for one
+			ImageToken: v.ImageToken(151646, -1<<30, text.Vocab),
+			VideoToken: int32(v.Int(videoKey, 151647, -1<<30, 1<<30)),
+
 			Features: v.EncoderStates(vision.Layers, -1),
 			Act:      v.Activation("projector_hidden_act", "gelu"),
 			Bias:     v.Bool("multimodal_projector_bias", true),
@@ -37,25 +42,13 @@ func ParseConfig(data []byte) (*Config, error) {
 		Most: most(v),
 	}
 	c.ReadTiles(v, canvases(vision.ImageSide), "full")
-	if int(picture) >= c.Text.Vocab {
-		v.Fail(pictureKey, "got %d, want an id below vocab_size %d", picture, c.Text.Vocab)
+	if c.VideoToken == c.ImageToken && c.ImageToken >= 0 {
+		v.Fail(videoKey, "got %d, want another id than a picture's", c.VideoToken)
 	}
-	if video == picture && picture >= 0 {
-		v.Fail(videoKey, "got %d, want another id than %s", video, pictureKey)
-	}
-	if int(video) >= c.Text.Vocab { // as in small models, which keep transformers' default
+	if int(c.VideoToken) >= text.Vocab { // as in small models, which keep transformers' default
 		c.VideoToken = -1
 	}
 	return c, v.Err()
-}
-
-// token reads the id of a picture's or a video's place under either name, and returns the name;
-// below 0, no token of the vocabulary stands for one.
-func token(v *model.Values, key, other string, def int) (id int32, name string) {
-	if !v.Has(key) && v.Has(other) {
-		key = other
-	}
-	return int32(v.Int(key, def, -1<<30, 1<<30)), key
 }
 
 // most reads N of vision_aspect_ratio, "anyres_max_N".

@@ -149,6 +149,15 @@ func TestNoVideoToken(t *testing.T) {
 	}
 }
 
+// Ensure that of the two names of a token the newer one has the last word, as in transformers 5.24.
+func TestTokenNames(t *testing.T) {
+	data := strings.Replace(string(shape05b), `"image_token_index": 151646`,
+		`"image_token_index": 151646, "image_token_id": 5, "video_token_id": 6`, 1)
+	if c, err := ParseConfig([]byte(data)); err != nil || c.ImageToken != 5 || c.VideoToken != 6 {
+		t.Errorf("got %+v, %v, want the tokens 5 and 6", c, err)
+	}
+}
+
 // Ensure that an exported processor has as many tokens as the tower of a config without its sizes.
 func TestExportDefaults(t *testing.T) {
 	got, err := export.Processor(map[string]json.RawMessage{"vision_config": []byte("{}")})
