@@ -176,6 +176,10 @@ func (c *Config) rotation(v *model.Values) {
 	if c.Theta == 0 {
 		v.Fail("rope_theta", "missing here and in %s, want a number", key)
 	}
+	const share = "partial_rotary_factor" // of a head's pairs
+	if got := p.Float(share, v.Float(share, 1)); got != 1 {
+		p.Fail(share, "got %v, which is not supported, want 1", got)
+	}
 	kinds := []string{"default", Dynamic, "linear", "llama3", "longrope", "yarn"}
 	if c.Sections != nil {
 		kinds = []string{"default", Dynamic, "mrope"}

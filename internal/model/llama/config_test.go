@@ -219,6 +219,8 @@ func TestRefused(t *testing.T) {
 		{"qwen3", `"attention_bias":true`, "attention_bias"},
 		{"qwen3", `"hidden_act":"gelu"`, "hidden_act"},
 		{"qwen3", `"rope_scaling":{"type":"su","factor":4.0}`, "su"},
+		{"qwen3", `"partial_rotary_factor":0.5`, "partial_rotary_factor"},
+		{"llama", `"rope_parameters":{"partial_rotary_factor":0.5}`, "partial_rotary_factor"},
 		{"qwen3_vl_text", `"rope_scaling":{"mrope_interleaved":false}`, "mrope_interleaved"},
 		{"qwen3_vl_text", `"rope_parameters":null`, "rope_theta"},
 	} {
