@@ -110,34 +110,31 @@ const (
 )
 
 // rotations reads the rotation of each kind of layers: from rope_parameters by kind, as
-// transformers 5 writes them, or from rope_theta, rope_scaling and rope_local_base_freq.
+// transformers 5 writes them, or from rope_theta, rope_scaling and rope_local_base_freq. Each key
+// of rope_scaling replaces that of layers without a window, as in transformers.
 func rotations(t *model.Values, c *llama.Config) {
-	c.Theta = t.Float("rope_theta", 1e6)
-	c.LocalTheta = t.Float("rope_local_base_freq", 1e4)
-	if t.Has("rope_parameters") {
-		p := t.Object("rope_parameters", false)
-		full, local := p.Object(fullKind, true), p.Object(slidingKind, true)
-		turn(full, c)
-		c.LocalTheta = local.Float("rope_theta", c.LocalTheta)
-		local.String("rope_type", "default", "default")
-	}
-	if t.Has("rope_scaling") { // it replaces the others, as in transformers
-		p := t.Object("rope_scaling", false)
-		if turn(p, c); p.Has("type") && !p.Has("rope_type") {
-			p.Fail("rope_type", "missing, want the type here: transformers 5 reads no \"type\"")
+	nested, scaling := t.Has("rope_parameters"), t.Object("rope_scaling", false)
+	p := t.Object("rope_parameters", false)
+	full, local := p.Object(fullKind, nested), p.Object(slidingKind, nested)
+	c.LocalTheta = local.Float("rope_theta", t.Float("rope_local_base_freq", 1e4))
+	local.String("rope_type", local.String("type", "default", "default"), "default")
+	of := func(key string) *model.Values {
+		if nested && !scaling.Has(key) {
+			return full
 		}
+		return scaling
 	}
-}
-
-// turn reads the base of layers without a window, and how their rotation is stretched.
-func turn(p *model.Values, c *llama.Config) {
-	c.Theta = p.Float("rope_theta", c.Theta)
+	c.Theta = of("rope_theta").Float("rope_theta", t.Float("rope_theta", 1e6))
 	kinds := []string{"default", "linear"}
-	if p.String("rope_type", p.String("type", "default", kinds...), kinds...) != "linear" {
-		return
+	kind := full.String("type", "default", kinds...)
+	if of("rope_type").String("rope_type", kind, kinds...) == "linear" {
+		factor := of("factor")
+		if !factor.Has("factor") {
+			factor.Fail("factor", "missing, want a number above 0")
+		}
+		c.Stretch = nn.Uniform(factor.Float("factor", 1))
 	}
-	if !p.Has("factor") {
-		p.Fail("factor", "missing, want a number above 0")
+	if scaling.Has("type") && !scaling.Has("rope_type") {
+		scaling.Fail("rope_type", "missing, want the type here: transformers 5 reads no \"type\"")
 	}
-	c.Stretch = nn.Uniform(p.Float("factor", 1))
 }

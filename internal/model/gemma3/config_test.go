@@ -35,6 +35,8 @@ func TestConfigRefused(t *testing.T) {
 		{layers, with(`"rope_parameters": {"rope_theta": 1e6}`), "full_attention"},
 		{layers, with(`"rope_parameters": {"full_attention": {}, "sliding_attention": ` +
 			`{"rope_type": "linear", "factor": 2}}`), "rope_type"},
+		{layers, with(`"rope_parameters": {"full_attention": {}, "sliding_attention": ` +
+			`{"type": "linear", "factor": 2}}`), "sliding_attention"},
 		{`"rope_type": "linear"`, `"type": "linear"`, "rope_type"},
 		{`"linear"`, `"yarn"`, "rope_type"}, {`"factor": 8.0,`, ``, "factor"},
 		{`"sliding_window": 1024`, `"sliding_window": null`, "sliding_window"},
@@ -88,6 +90,26 @@ func TestConfig(t *testing.T) {
 		text.Stretch.Factor != 0 || c.ImageToken != 262144 || !text.Tied ||
 		!slices.Equal(text.EOS, []int32{1}) {
 		t.Errorf("without members: %+v", c)
+	}
+}
+
+// Ensure that rope_scaling replaces the keys that it has in the rotation of layers without a
+// window, as in transformers 5.24.
+func TestRotations(t *testing.T) {
+	for scaling, want := range map[string][2]float64{ // factor and base
+		`null`: {2.5, 5e5}, `{}`: {2.5, 5e5}, `{"rope_type": "default"}`: {0, 5e5},
+		`{"factor": 4.0}`:                           {4, 5e5},
+		`{"rope_theta": 77.0}`:                      {2.5, 77},
+		`{"rope_type": "linear", "rope_theta": 77}`: {2.5, 77},
+	} {
+		c, err := ParseConfig([]byte(`{"vision_config": {"image_size": 896, "patch_size": 14},
+			"text_config": {"rope_theta": 1e3, "rope_scaling": ` + scaling + `,
+			"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.5,
+			"rope_theta": 5e5}, "sliding_attention": {"rope_type": "default"}}}}`))
+		if err != nil || c.Text.Stretch.Factor != want[0] || c.Text.Theta != want[1] ||
+			c.Text.LocalTheta != 1e4 {
+			t.Errorf("%s: %+v, %v, want factor and base %v", scaling, c, err, want)
+		}
 	}
 }
 
