@@ -82,6 +82,67 @@ func TestSharedPicture(t *testing.T) {
 	}
 }
 
+// Ensure that a conversation reads the files of its pictures.
+func TestLatePictureInConversation(t *testing.T) {
+	m := embedded(t)
+	file, calls := blank(t), 0
+	late := restore.PictureFrom(func(context.Context) ([]byte, error) {
+		calls++
+		return file, nil
+	}, nil)
+	c, err := restore.NewConversation(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := restore.Request{Prompt: "What is there?", Pictures: []*restore.Picture{late}}
+	if err := c.ReadAhead(t.Context(), first); err != nil || calls != 1 {
+		t.Errorf("ahead: got %v after %d calls, want one", err, calls)
+	}
+	got, err := c.Ask(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready, err := restore.NewPicture(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Pictures = []*restore.Picture{ready}
+	want, err := m.Ask(t.Context(), first)
+	if err != nil || got.Text != want.Text || calls != 1 {
+		t.Errorf("got %q after %d calls, want %q after one, %v", got.Text, calls, want.Text, err)
+	}
+	if _, err := c.Ask(t.Context(), restore.Request{Prompt: "And there?"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ensure that a panic of the function that reads a picture's file ends only its request, which has
+// no answer then, whether it is alone or part of a conversation.
+func TestLoadPanics(t *testing.T) {
+	var values []any
+	m, err := restore.Open(t.Context(), "", &restore.Options{
+		Panicked: func(v any, _ []byte) { values = append(values, v) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c, err := restore.NewConversation(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type ask func(context.Context, restore.Request) (*restore.Answer, error)
+	for name, do := range map[string]ask{"ask": m.Ask, "conversation": c.Ask} {
+		values = nil
+		late := restore.PictureFrom(func(context.Context) ([]byte, error) { panic(name) }, nil)
+		_, err := do(t.Context(), restore.Request{
+			Prompt: "What is there?", Pictures: []*restore.Picture{late, square()}})
+		if !errors.Is(err, errs.ErrInternal) || len(values) != 1 || values[0] != name {
+			t.Errorf("%s: got %v and panics %v, want errs.ErrInternal", name, err, values)
+		}
+	}
+}
+
 // endless is a picture that has a size and nothing else.
 type endless struct{ image.Rectangle }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/restore-vlm/restore/errs"
@@ -189,22 +190,32 @@ func (r *Request) pictures() iter.Seq[*Picture] {
 }
 
 // Load loads the pictures that come from [PictureFrom], in parallel. Services call it when the
-// request has its place in the queue.
+// request has its place in the queue. It panics if one of the functions that read them does.
 func (r *Request) Load(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wait sync.WaitGroup
+	var panicked atomic.Pointer[any]
 	for p := range r.pictures() {
 		if _, late := p.image(); !late {
 			continue
 		}
 		wait.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					panicked.Store(&v)
+					cancel(nil)
+				}
+			}()
 			if err := p.load(ctx); err != nil {
 				cancel(err) // of the other loads, which then fail too
 			}
 		})
 	}
 	wait.Wait()
+	if v := panicked.Load(); v != nil {
+		panic(*v)
+	}
 	return context.Cause(ctx)
 }
 

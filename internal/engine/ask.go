@@ -73,11 +73,11 @@ func cancelled(ctx context.Context, err error) (*Answer, error) {
 // and prepared, before Submit returns and before the request can take a place to run. The Report
 // tells how long the request waited.
 func (e *Engine) Submit(ctx context.Context, req Request) (*Job, error) {
-	return e.submit(ctx, &req, false)
+	return e.submit(&req, func() (*sequence, error) { return e.sequence(ctx, req) })
 }
 
-// submit is Submit; count says that only the size of the prompt is wanted.
-func (e *Engine) submit(ctx context.Context, req *Request, count bool) (_ *Job, err error) {
+// submit takes a place in the queue and puts the sequence there that prepare makes of req.
+func (e *Engine) submit(req *Request, prepare func() (*sequence, error)) (_ *Job, err error) {
 	if err := e.refuse(req); err != nil {
 		return nil, err
 	}
@@ -88,11 +88,11 @@ func (e *Engine) submit(ctx context.Context, req *Request, count bool) (_ *Job, 
 		}
 		defer func() { e.device.exit(place) }() // unless s has it
 	}
-	s, err := e.sequence(ctx, *req)
+	s, err := prepare()
 	if err != nil {
 		return nil, err
 	}
-	s.count, s.place, place = count, place, 0
+	s.place, place = place, 0
 	if err := e.queue(s); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,13 @@ func (r *Request) pictures() bool {
 // Count prepares a request's pictures and returns the size of its prompt, without running the
 // decoder.
 func (e *Engine) Count(ctx context.Context, req Request) (*Report, error) {
-	j, err := e.submit(ctx, &req, true)
+	j, err := e.submit(&req, func() (*sequence, error) {
+		s, err := e.sequence(ctx, req)
+		if err == nil {
+			s.count = true
+		}
+		return s, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -179,35 +185,43 @@ func (s *sequence) release() {
 }
 
 // sequence prepares a request that was checked.
-func (e *Engine) sequence(ctx context.Context, req Request) (_ *sequence, err error) {
+func (e *Engine) sequence(ctx context.Context, req Request) (*sequence, error) {
 	s := newSequence(e, ctx, &req)
 	var d dialogue
+	return s, s.begin(&d, func() error {
+		if err := e.dialogue(ctx, &req, &d); err != nil {
+			return err
+		}
+		d.added = len(d.pics)
+		req.Messages = nil // the pictures' files are not needed any more
+		return s.prepare(d)
+	})
+}
+
+// begin loads the files of the request's pictures, and calls prepare, which puts all pictures into
+// d. A panic becomes an error.
+func (s *sequence) begin(d *dialogue, prepare func() error) (err error) {
 	done := false
 	defer func() {
 		if v := recover(); v != nil {
-			err = e.publicError(&model.Panic{Value: v, Stack: debug.Stack()})
+			err = s.e.publicError(&model.Panic{Value: v, Stack: debug.Stack()})
 		}
 		if !done {
-			e.leave(d.pics)
+			s.e.leave(d.pics)
 		}
 	}()
-	if req.Load != nil {
+	if s.req.Load != nil {
 		loading := time.Now()
-		if err := req.Load(ctx); err != nil {
-			return nil, err
+		if err := s.req.Load(s.ctx); err != nil {
+			return err
 		}
-		s.loading = time.Since(loading)
+		s.req.Load, s.loading = nil, time.Since(loading)
 	}
-	if err := e.dialogue(ctx, &req, &d); err != nil {
-		return nil, err
-	}
-	d.added = len(d.pics)
-	req.Messages, req.Load = nil, nil // the pictures' files are not needed any more
-	if err := s.prepare(d); err != nil {
-		return nil, err
+	if err := prepare(); err != nil {
+		return err
 	}
 	done = true
-	return s, nil
+	return nil
 }
 
 // stopsMost and stopMost limit the stop texts: how many, and the length of each.

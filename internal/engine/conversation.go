@@ -68,11 +68,11 @@ func (c *Conversation) Forget() {
 // Ask answers the next question. An error, or a cancellation before the first token, leaves the
 // dialogue unchanged.
 func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
-	s, d, err := c.submit(ctx, req)
+	j, d, err := c.submit(ctx, req)
 	if err != nil {
 		return cancelled(ctx, err)
 	}
-	ans, err := (&Job{s}).wait(req.OnPiece)
+	ans, err := j.wait(req.OnPiece)
 	if ans == nil || len(ans.Tokens) == 0 && err != nil {
 		return ans, err
 	}
@@ -83,9 +83,9 @@ func (c *Conversation) Ask(ctx context.Context, req Request) (*Answer, error) {
 		},
 	}
 	c.messages, c.pics = append(d.messages, said), d.pics
-	for _, p := range s.pics {
+	for _, p := range j.s.pics {
 		if p.inside != nil {
-			p.chosen = len(s.units)
+			p.chosen = len(j.s.units)
 		}
 	}
 	return ans, err
@@ -100,32 +100,28 @@ func (c *Conversation) ReadAhead(ctx context.Context, req Request) error {
 		return nil
 	}
 	req.MaxTokens = 1
-	s, _, err := c.submit(ctx, req)
+	j, _, err := c.submit(ctx, req)
 	if err == nil {
-		_, err = (&Job{s}).Answer()
+		_, err = j.Answer()
 	}
 	return err
 }
 
 // submit puts the next question into the queue.
-func (c *Conversation) submit(ctx context.Context, req Request) (*sequence, dialogue, error) {
-	s, d, err := c.sequence(ctx, req)
-	if err == nil {
-		err = c.e.queue(s)
-	}
-	return s, d, err
+func (c *Conversation) submit(ctx context.Context, req Request) (j *Job, d dialogue, err error) {
+	j, err = c.e.submit(&req, func() (s *sequence, err error) {
+		s, d, err = c.sequence(ctx, req)
+		return s, err
+	})
+	return j, d, err
 }
 
-// sequence prepares the next question.
+// sequence prepares the next question, which was checked.
 func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, dialogue, error) {
-	e := c.e
 	refuse := func(name, got, why string) (*sequence, dialogue, error) {
 		return nil, dialogue{}, fmt.Errorf("engine: %w", &errs.OptionError{
 			Name: name, Got: got, Want: "none", Why: why, Fault: errs.Conflict,
 		})
-	}
-	if err := e.Closed(); err != nil {
-		return nil, dialogue{}, err
 	}
 	switch {
 	case len(req.Messages) > 0 || req.Tokens != nil:
@@ -136,16 +132,10 @@ func (c *Conversation) sequence(ctx context.Context, req Request) (*sequence, di
 			"a conversation reduces all its pictures in one way")
 	}
 	req.Reduce = c.options
-	if err := req.check(c.e.context); err != nil {
-		return nil, dialogue{}, err
-	}
-	s := newSequence(e, ctx, &req)
+	s := newSequence(c.e, ctx, &req)
 	d := dialogue{pics: slices.Clone(c.pics), forgot: c.forgot}
-	if err := c.question(ctx, s, &d); err != nil {
-		e.leave(d.pics)
-		return nil, d, err
-	}
-	return s, d, nil
+	err := s.begin(&d, func() error { return c.question(ctx, s, &d) })
+	return s, d, err
 }
 
 // question adds the question of s to the dialogue and prepares it.
