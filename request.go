@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,9 +140,10 @@ func (r *Request) Dialogue() ([]Message, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if n := len(r.Places); n > 0 && (n != len(r.Pictures) || r.Places[n-1] > len(r.Prompt)) {
+	if n := len(r.Places); n > 0 && (n != len(r.Pictures) || !slices.IsSorted(r.Places) ||
+		r.Places[0] < 0 || r.Places[n-1] > len(r.Prompt)) {
 		return nil, &errs.OptionError{Name: "places", Got: fmt.Sprint(r.Places),
-			Want: "an offset in the prompt for each picture", Fault: errs.Conflict}
+			Want: "ascending offsets in the prompt, one for each picture", Fault: errs.Conflict}
 	}
 	if r.Video != nil {
 		return nil, &errs.OptionError{Name: "video", Got: "one", Want: "pictures alone",

@@ -67,3 +67,20 @@ func TestRequestErrors(t *testing.T) {
 		t.Errorf("a late system prompt: got %v", err)
 	}
 }
+
+// Ensure that places of pictures that are no ascending offsets in the prompt are refused, also for
+// a service that is not in this process.
+func TestDialoguePlaces(t *testing.T) {
+	pic := square()
+	for _, places := range [][]int{{-1, 2}, {2, 1}, {1, 4}, {1}, {1, 2, 3}} {
+		r := restore.Request{Prompt: "abc", Pictures: []*restore.Picture{pic, pic}, Places: places}
+		var bad *errs.OptionError
+		if _, err := r.Dialogue(); !errors.As(err, &bad) || bad.Name != "places" {
+			t.Errorf("%v: got %v, want an error about places", places, err)
+		}
+	}
+	r := restore.Request{Prompt: "abc", Pictures: []*restore.Picture{pic, pic}, Places: []int{1, 3}}
+	if list, err := r.Dialogue(); err != nil || len(list[0].Parts) != 4 {
+		t.Errorf("got %v, %v, want a text, a picture, a text and a picture", list, err)
+	}
+}
