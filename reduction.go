@@ -155,7 +155,7 @@ func (r Reduction) MarshalJSON() ([]byte, error) {
 		return data, err
 	}
 	more, err := json.Marshal(reductionFields{r.AtMost, r.Defaults})
-	if err != nil || len(g) == 0 {
+	if err != nil || string(data) == "{}" {
 		return more, err
 	}
 	return append(append(data[:len(data)-1], ','), more[1:]...), nil

@@ -525,6 +525,7 @@ func TestReductionJSON(t *testing.T) {
 		{}, {Base: "holov", NVis: 64}, {Base: "holov", KeepRatio: 0.5, Plain: true, AtMost: true},
 		{AtMost: true}, {Options: map[string]any{"gamma": 0.25, "base": "holov", "n-vis": 9},
 			Defaults: []string{"gamma"}},
+		{Options: map[string]any{"budget-file": []byte("{}")}, AtMost: true},
 	} {
 		data, err := json.Marshal(&r)
 		if err != nil {
