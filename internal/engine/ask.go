@@ -561,8 +561,9 @@ func (s *sequence) prepare(d dialogue) (err error) {
 				Want: fmt.Sprintf("a token below %d", e.shape.Vocab), Fault: errs.TooLarge}
 		}
 	}
-	if e.tok == nil && d.tokens == nil {
-		return e.lacks(&e.ck.Parts().Tokenizer, "which questions need")
+	if e.tok == nil && (d.tokens == nil || s.req.LogProbs || len(s.req.Stop) > 0) {
+		return e.lacks(&e.ck.Parts().Tokenizer,
+			"which questions, stop texts and log probabilities need")
 	}
 	ids := d.tokens
 	if ids == nil {

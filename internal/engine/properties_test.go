@@ -283,6 +283,10 @@ func TestAskErrors(t *testing.T) {
 		"budget":       {m, engine.Request{Prompt: "?", Images: engine.Pictures(pic...), Reduce: methods.Options{Base: "holov", NVis: 577}}, []string{"577", "576"}},
 		"max tokens":   {m, engine.Request{Prompt: "?", MaxTokens: -1}, []string{"-1"}},
 		"no tokenizer": {bare, engine.Request{Prompt: "?"}, []string{"tokenizer.json"}},
+		"log probabilities without tokenizer": {bare, engine.Request{Tokens: []int32{1}, LogProbs: true},
+			[]string{"tokenizer.json"}},
+		"stop text without tokenizer": {bare, engine.Request{Tokens: []int32{1}, Stop: []string{"x"}},
+			[]string{"tokenizer.json"}},
 	} {
 		_, err := c.m.Ask(context.Background(), c.r)
 		if err == nil {
