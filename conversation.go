@@ -223,33 +223,16 @@ func stream(
 ) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		pieces, done, left := make(chan Piece), make(chan struct{}), make(chan struct{})
-		var ans *Answer
-		var err error
-		go func() {
-			defer close(done)
-			ans, err = do(ctx, func(p Piece) {
-				select {
-				case pieces <- p:
-				case <-left:
-				}
-			})
-		}()
-		defer func() { // the request ends with the loop
-			cancel()
-			close(left)
-			<-done
-		}()
-		for {
-			select {
-			case p := <-pieces:
-				if !yield(p, nil) {
-					return
-				}
-			case <-done:
-				yield(Piece{Answer: ans}, err)
-				return
+		defer cancel() // the request ends with the loop
+		left := false
+		ans, err := do(ctx, func(p Piece) {
+			if !left && !yield(p, nil) {
+				left = true
+				cancel()
 			}
+		})
+		if !left {
+			yield(Piece{Answer: ans}, err)
 		}
 	}
 }

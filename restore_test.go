@@ -17,6 +17,7 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // embedded opens the embedded model.
@@ -122,6 +123,43 @@ func TestLongContext(t *testing.T) {
 		if n := ctx.waiting.Load(); n != 0 {
 			t.Errorf("%s: %d functions still wait for the context's end", name, n)
 		}
+	}
+}
+
+// Ensure that a panic in a stream reaches its loop, whether it is the loop's or the program's
+// method's, and that the model goes on.
+func TestStreamPanics(t *testing.T) {
+	m := embedded(t)
+	broken := false
+	err := restore.RegisterMethod(reduce.Method{Name: "broken"}, func() reduce.Criterion {
+		if broken {
+			panic("method")
+		}
+		return reduce.KeepFunc(nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := restore.Request{Prompt: "Describe the image.", Pictures: []*restore.Picture{square()}}
+	panics := func(r restore.Request) (value any) {
+		defer func() { value = recover() }()
+		for range m.Stream(t.Context(), r) {
+			panic("loop")
+		}
+		return nil
+	}
+	if v := panics(r); v != "loop" {
+		t.Errorf("got panic %v, want the loop's", v)
+	}
+	broken = true
+	defer func() { broken = false }()
+	r.Reduction = &restore.Reduction{Base: "broken", NVis: 64}
+	if v := panics(r); v != "method" {
+		t.Errorf("got panic %v, want the method's", v)
+	}
+	r.Reduction = nil
+	if _, err := m.Ask(t.Context(), r); err != nil {
+		t.Error(err)
 	}
 }
 
