@@ -94,8 +94,8 @@ type PictureReport struct {
 	Groups     []Group
 
 	// Reduction gives, for each token that the decoder reads, its position and the picture's tokens
-	// that it stands for. It holds no features. It is nil if every token was read, or if another
-	// process answered.
+	// that it stands for. It holds no features. It is read-only: requests share it. It is nil if
+	// every token was read, or if another process answered.
 	Reduction *reduce.Reduction `json:"-"`
 
 	grids   []imageproc.Grid

@@ -6,10 +6,11 @@ import (
 )
 
 // RegisterMethod adds your own method under m.Name to the whole program. It is then a
-// [Reduction.Base] like any other, with RESTORE and Plain. criterion is called once for every
-// picture. The method runs after the encoder. Its name and its parameters' names must be new and
-// consist of lower-case letters, digits and hyphens. The error says what else is wrong with m.
-// RegisterMethod may be called at any time, also while requests run.
+// [Reduction.Base] like any other, with RESTORE and Plain. criterion makes a new criterion; it is
+// called for every picture, and wherever options are checked. The method runs after the encoder.
+// Its name and its parameters' names must be new and consist of lower-case letters, digits and
+// hyphens. The error says what else is wrong with m. RegisterMethod may be called at any time, also
+// while requests run.
 func RegisterMethod(m reduce.Method, criterion func() reduce.Criterion) error {
 	return methods.Register(m, criterion)
 }
