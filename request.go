@@ -50,7 +50,7 @@ type Request struct {
 	Context int
 	// IgnoreEnd never ends the answer at the model's own wish.
 	IgnoreEnd bool
-	// Stop are texts that end the answer before them. No part of one is ever sent.
+	// Stop are texts in UTF-8 that end the answer before them. No part of one is ever sent.
 	Stop []string
 	// Format is the required form of the answer.
 	Format Format

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -256,6 +257,9 @@ func (r *Request) check(most int) error {
 			fmt.Sprintf("at most %d texts", stopsMost), "")
 	case slices.Contains(r.Stop, ""):
 		return refuse("stop", errs.Invalid, `""`, "texts that are not empty", "")
+	case slices.ContainsFunc(r.Stop, func(s string) bool { return !utf8.ValidString(s) }):
+		return refuse("stop", errs.Invalid, "bytes that are no UTF-8", "UTF-8",
+			"an answer ends between characters")
 	case slices.ContainsFunc(r.Stop, func(s string) bool { return len(s) > stopMost }):
 		return refuse("stop", errs.TooLarge, "a longer text",
 			fmt.Sprintf("texts of at most %d bytes", stopMost), "")

@@ -509,6 +509,7 @@ func TestRequestRefused(t *testing.T) {
 		"tokens":       {Prompt: "?", Tokens: []int32{1}},
 		"cache-salt":   {Prompt: "?", NoCache: true, Salt: "x"},
 		"max-tokens":   {Prompt: "?", MaxTokens: -1},
+		"stop":         {Prompt: "?", Stop: []string{"\xf0\x9f"}},
 		"n-vis":        {Prompt: "?", Images: Pictures(drawn(t, 1)), Reduce: methods.Options{Base: "holov", NVis: 577}},
 	} {
 		var option *errs.OptionError
