@@ -296,7 +296,7 @@ func (e *Engine) take(r *model.Run, f *features) {
 }
 
 // deepen adds to f what the rows of a reduced picture add after the decoder's first layers: the
-// mean of their members'.
+// mean of their members', and of a kept row to whose size others only add, its own.
 func (e *Engine) deepen(p *picture, f *features) {
 	levels := p.deep
 	if p.deep = nil; levels == nil {
@@ -305,12 +305,18 @@ func (e *Engine) deepen(p *picture, f *features) {
 	h, rows := e.shape.Hidden, f.reduction.Rows
 	mixes := make([]nn.Mix, len(rows))
 	for i := range rows {
-		switch mixes[i].From = rows[i].Members; {
-		case p.small:
-			mixes[i].From = []int32{int32(i)} // a row of the smaller picture
-		case p.shape.Pruned != nil:
-			mixes[i].From = p.shape.Pruned.Encoded(rows[i].Members)
+		row := &rows[i]
+		from := row.Members
+		if !row.Merged && len(from) > 1 {
+			from = []int32{row.Anchor}
 		}
+		switch {
+		case p.small:
+			from = []int32{int32(i)} // a row of the smaller picture
+		case p.shape.Pruned != nil:
+			from = p.shape.Pruned.Encoded(from)
+		}
+		mixes[i].From = from
 	}
 	x := make([]float32, (1+len(levels))*len(rows)*h)
 	copy(x, f.x)

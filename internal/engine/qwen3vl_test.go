@@ -12,6 +12,7 @@ import (
 	"github.com/restore-vlm/restore/internal/formats"
 	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/methods"
+	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/tokenizer"
 )
 
@@ -64,6 +65,43 @@ func TestQwen3KQuants(t *testing.T) {
 func TestQwen3Reduced(t *testing.T) {
 	for name := range qwen3Prompts {
 		checkReductions(t, name)
+	}
+}
+
+// Ensure that a kept token to which others only add size keeps its own rows for the decoder's first
+// layers, as it keeps its feature.
+func TestQwen3Counted(t *testing.T) {
+	const name = "qwen3vl-tied-tiny"
+	e, ctx := open(t, filepath.Join("testdata", name), 2), context.Background()
+	ref := openAsked(t, name, "one-image")
+	reduced := func(o methods.Options) (out *engine.Reduced) {
+		p, err := e.NewPrompt(ctx, engine.Request{
+			Prompt: "?", Images: engine.Pictures(ref.decoded(t, ref.Pictures)...), Reduce: o,
+		})
+		must(t, err)
+		must(t, e.Do(ctx, func(r *model.Run) error {
+			out, err = p.Reduce(r, 0)
+			return err
+		}))
+		return out
+	}
+	whole := reduced(methods.Options{})
+	got := reduced(methods.Options{Base: "divprune", NVis: 2, Restore: true, Join: "count"})
+	n, h, counted := got.Reduction.N, got.Reduction.Width, 0
+	for i, row := range got.Reduction.Rows {
+		if row.Merged || row.Size == 1 {
+			continue
+		}
+		counted++
+		for level := range len(whole.Deep) / n / h {
+			own := got.Deep[(level*len(got.Reduction.Rows)+i)*h:][:h]
+			if !slices.Equal(own, whole.Deep[(level*n+int(row.Anchor))*h:][:h]) {
+				t.Errorf("row %d, level %d: not the rows of token %d", i, level, row.Anchor)
+			}
+		}
+	}
+	if counted == 0 {
+		t.Error("no kept row has more than one token")
 	}
 }
 
