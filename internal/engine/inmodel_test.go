@@ -333,6 +333,28 @@ func TestInsideAxes(t *testing.T) {
 	}
 }
 
+// Ensure that rows which a stage renumbers are consecutive, also where as many remain as positions
+// that the picture takes: 5 rows of 5x3.
+func TestInsideAxesSequential(t *testing.T) {
+	const name = "qwen25vl-tiny"
+	in := axesReference(t, name, "one-image")
+	e := open(t, filepath.Join("testdata", name), 1)
+	for _, rows := range []int{4, 5, 6} {
+		got, err := lab.Trace(context.Background(), e, lab.TraceRequest{
+			Inputs: in, Tokens: 1, NoMaps: true, Reduce: methods.Options{
+				Base: "pdrop", Schedule: fmt.Sprint("1:", rows), Positions: "sequential"},
+		})
+		must(t, err)
+		pos := numbers(t, got["cache.1.position_ids"])
+		for i, p := range pos {
+			if want := i % (len(pos) / 3); p != float64(want) {
+				t.Errorf("%d rows: axis %d of row %d is %v, want %d", rows, i/(len(pos)/3), want, p,
+					want)
+			}
+		}
+	}
+}
+
 // pictureRows returns where each picture's rows start in a traced prompt and how many there are.
 func pictureRows(t *testing.T, name string, plain map[string]*tensor.Tensor) (first, counts []int) {
 	t.Helper()

@@ -199,9 +199,12 @@ func (p *Passage) Trace(name string, width int, x []float32) {
 	}
 }
 
+// renumbered reports whether a picture's stages gave its rows consecutive positions.
+func (st *Staged) renumbered() bool { return st.Reduced() && st.Sequential() }
+
 // shift returns by how much a picture's stages moved the rows after it.
 func (st *Staged) shift() float64 {
-	if !st.Reduced() || !st.Sequential() {
+	if !st.renumbered() {
 		return 0
 	}
 	return st.Extent - float64(len(st.Rows()))
@@ -246,7 +249,7 @@ func (p *Passage) positions(s int) []nn.Pos {
 	shift := p.base[s]
 	moved := shift != 0
 	for j := range sp.Staged {
-		moved = moved || sp.Staged[j].shift() != 0
+		moved = moved || sp.Staged[j].renumbered()
 	}
 	if !moved {
 		return sp.Pos
@@ -260,7 +263,7 @@ func (p *Passage) positions(s int) []nn.Pos {
 	for j := range sp.Staged {
 		st := &sp.Staged[j]
 		upTo(st.First)
-		if st.Reduced() && st.Sequential() {
+		if st.renumbered() {
 			for k := range st.Rows() {
 				pos = append(pos, nn.At(st.Start-shift+float64(k)))
 			}
