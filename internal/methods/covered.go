@@ -28,7 +28,14 @@ func (w *work) coveredAnchors(r *reduce.Reduction) (similarity, error) {
 		return c, nil
 	}
 	if o.Merge > 0 {
-		d := newDeterminant(c, meanSharpness(c), kept, len(kept)+o.Merge)
+		sharpness := meanSharpness(c)
+		if !c.fine && !(sharpness > 0 && sharpness < sharpest) {
+			if c, err = columnsOf(w.pool, in.X, in.N, in.C, true, "X"); err != nil {
+				return nil, err
+			}
+			sharpness = meanSharpness(c)
+		}
+		d := newDeterminant(c, sharpness, kept, len(kept)+o.Merge)
 		r.Anchors, r.Gains = d.pick(o.Merge)
 	}
 	return c, nil
@@ -58,6 +65,7 @@ const (
 	diagonal     = 1.001 // L_ii in v: above 1, so that copies of a token remain distinct
 	leastPivot   = 1e-9
 	sameFeatures = 1e-12 // 1 − C̄ below it counts as 0: all tokens are equal
+	sharpest     = 100   // above it the rounding of a float32 cosine would decide
 )
 
 // newDeterminant starts with the kept tokens chosen; at most most tokens will be chosen.

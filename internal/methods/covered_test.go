@@ -403,3 +403,34 @@ func TestCoveredDegenerate(t *testing.T) {
 		t.Errorf("a row of zeros: anchors %v, group %v", r.Anchors, r.Group)
 	}
 }
+
+// Ensure that tokens of a large picture that are equal, or nearly, choose as the definition says:
+// float32 cannot tell their cosines from 1.
+func TestCoveredNearlyEqual(t *testing.T) {
+	const n, width, most = 577, 700, 64
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, noise := range []float64{0, 1e-3, 1e-2} {
+		x := make([]float32, n*width)
+		for i := range x {
+			x[i] = float32(1 + float64(i%width%7) + noise*rng.NormFloat64())
+		}
+		r := mustReduce(t, &reduce.Input{N: n, C: width, X: x}, Options{
+			Base: "random", NVis: most, Restore: true, Gamma: new(0.), Anchors: "covered",
+		})
+		want, gains, gap := iota32(most), r.Gains, 1.
+		if noise > 0 {
+			want, gains, gap = byDefinition(x, n, width, most, nil)
+		}
+		if gap < 1e-6 {
+			t.Fatalf("noise %v: a gap of %v, which rounding decides", noise, gap)
+		}
+		if !sameInts(r.Anchors, want) {
+			t.Errorf("noise %v: anchors %v, want %v", noise, r.Anchors, want)
+		}
+		for i, g := range r.Gains {
+			if !(math.Abs(g-gains[i]) <= 1e-6) {
+				t.Fatalf("noise %v: gain %d is %v, want %v", noise, i, g, gains[i])
+			}
+		}
+	}
+}
