@@ -27,7 +27,7 @@ type Answer struct {
 	Logprobs []Token // of Text, if the request has Logprobs
 	Finish   Finish
 	Stop     string          // the text of Request.Stop that ended it; "" if none did
-	Pictures []PictureReport // of the request's pictures, in order; a video comes first
+	Pictures []PictureReport // of the request's pictures and its video, in order
 	Usage    Usage
 	Timings  Timings
 	Worker   string // that answered; "" is this process
