@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/grammar"
 	"github.com/restore-vlm/restore/internal/tokenizer"
@@ -65,10 +66,26 @@ func (c *grammars) constraint(f *Format) engine.Constraint {
 // Prepare implements engine.Preparer.
 func (c *constraint) Prepare(ctx context.Context) error {
 	g, err := c.of.grammar(ctx, c.schema)
-	if err == nil {
+	var refused *grammar.Error
+	switch {
+	case errors.As(err, &refused):
+		return schemaError{refused}
+	case err == nil:
 		c.Matcher = g.NewMatcher(ctx)
 	}
 	return err
+}
+
+// schemaError says why a schema is refused. It is an errs.OptionError too.
+type schemaError struct{ why *grammar.Error }
+
+// Error returns the grammar's text.
+func (e schemaError) Error() string { return e.why.Error() }
+
+// Unwrap returns the grammar's error and the one for callers.
+func (e schemaError) Unwrap() []error {
+	return []error{e.why, &errs.OptionError{Name: "format", Got: "a JSON schema",
+		Want: "one that can be honoured", Why: e.why.Error()}}
 }
 
 // grammar returns the grammar of a schema, from the cache or compiled now.

@@ -38,6 +38,10 @@ func TestRequestErrors(t *testing.T) {
 		"no message": {restore.Request{Messages: []restore.Message{}}, "messages", errs.Invalid},
 		"a schema for any object": {restore.Request{Prompt: "x", Format: restore.Format{
 			Object: true, Schema: []byte(`{"type":"null"}`)}}, "format", errs.Conflict},
+		"a schema with an unknown keyword": {restore.Request{Prompt: "x", Format: restore.Format{
+			Schema: []byte(`{"minProperties":1}`)}}, "format", errs.Invalid},
+		"a schema that is no JSON": {restore.Request{Prompt: "x", Format: restore.Format{
+			Schema: []byte(`{`)}}, "format", errs.Invalid},
 		"places in a raw prompt": {restore.Request{Prompt: "x", Raw: true, Places: []int{0}},
 			"raw", errs.Conflict},
 		"a raw prompt of bytes": {restore.Request{Prompt: "a\xffb", Raw: true},

@@ -10,8 +10,9 @@ import (
 type Service interface {
 	// Info describes the model. It does not change.
 	Info() *Info
-	// Submit accepts a request or returns why it is refused; every check happens here. When it
-	// returns, it needs the request's pictures no longer. The request ends when ctx ends.
+	// Submit accepts a request or returns why it is refused; every check happens here, except that
+	// of a schema, which ends the answer. When it returns, it needs the request's pictures no
+	// longer. The request ends when ctx ends.
 	Submit(ctx context.Context, r *Request) (Job, error)
 	// Count returns the answer that Submit would give without its text: Usage.Prompt, Usage.Image
 	// and Pictures are set. It refuses what Submit refuses.

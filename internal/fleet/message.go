@@ -83,8 +83,8 @@ func failureOf(err error) (*failure, bool) {
 	var f failure
 	var picture *errs.PictureError
 	switch {
-	case errors.As(err, &f.Option), errors.As(err, &f.Context), errors.As(err, &f.Memory),
-		errors.As(err, &f.Schema):
+	case errors.As(err, &f.Schema), errors.As(err, &f.Option), errors.As(err, &f.Context),
+		errors.As(err, &f.Memory):
 		return &f, true
 	case errors.As(err, &picture):
 		f.Picture = &pictureFailure{*picture, picture.Err.Error()}
