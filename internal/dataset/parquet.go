@@ -180,8 +180,8 @@ func (s *shard) check(meta *format.FileMetaData) error {
 }
 
 // checkPages goes over the headers of a chunk's pages and returns an error for sizes that are
-// impossible for its bytes, and for what the parquet library (0.32.0) decodes wrongly: LZ4_RAW and
-// runs of booleans.
+// impossible for its bytes, and for what the parquet library (0.32.0) decodes wrongly: LZ4_RAW,
+// runs of booleans, and data pages of version 2 without values.
 func (s *shard) checkPages(m *format.ColumnMetaData) error {
 	if m.Codec == format.Lz4Raw {
 		return fmt.Errorf("compressed as %v, which is not supported: want one of %v, %v, %v, %v",
@@ -215,6 +215,9 @@ func (s *shard) checkPages(m *format.ColumnMetaData) error {
 			return fmt.Errorf("page at byte %d: %d bytes from %d, want less", at, size, packed)
 		case values < 0 || values > maxPageValues+64*size:
 			return fmt.Errorf("page at byte %d: %d values in %d bytes", at, values, size)
+		case values == 0 && h.Type == format.DataPageV2:
+			return fmt.Errorf("page at byte %d: a data page of version 2 without values, which is "+
+				"not supported", at)
 		case m.Type == format.Boolean && encoding != format.Plain:
 			return fmt.Errorf("page at byte %d: booleans encoded as %v, which is not supported: "+
 				"want %v, as in data pages of version 1", at, encoding, format.Plain)
@@ -399,7 +402,8 @@ func (t *tree) assemble(parts map[*leaf][]parquet.Value, item bool) any {
 
 // split divides the values of a repeated column by item.
 func (t *tree) split(parts map[*leaf][]parquet.Value) (items []map[*leaf][]parquet.Value) {
-	for l, values := range parts {
+	for _, l := range t.leaves() {
+		values := parts[l]
 		n, start := 0, 0
 		for i := 1; i <= len(values); i++ {
 			if i < len(values) && values[i].RepetitionLevel() > t.column.MaxRepetitionLevel() {

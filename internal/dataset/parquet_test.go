@@ -254,23 +254,29 @@ func (p *Parquet) Len() (n int64) {
 	return n
 }
 
-// Ensure that what the parquet library decodes wrongly is refused: 20 times true and 20 times false
-// in runs, as pyarrow 26 writes them into data pages of version 2, and LZ4_RAW.
+// Ensure that what the parquet library decodes wrongly is refused: from pyarrow 26, in data pages
+// of version 2, 20 times true and 20 times false in runs, and a null list followed by a page
+// without values; and LZ4_RAW.
 func TestParquetUnsupported(t *testing.T) {
 	const runs = "UEFSMRUGFRQVFFwVUBUAFVAVBhUEFQASHAAAAFABBAAAACgBKAAVBBksNQAYBnNjaGVtYRUCABUA" +
 		"JQIYAWIAFlAZHBkcJgAcFQAZFQYZGAFiFQAWUBZEFkQmCEkcFQAVBhUCADwpBhkmAFAAAAAWRBZQJggWRAAoIHBh" +
 		"cnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGRwcAAAAeQAAAFBBUjE="
-	data, err := base64.StdEncoding.DecodeString(runs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	booleans := filepath.Join(t.TempDir(), "b.parquet")
-	if err := os.WriteFile(booleans, data, 0o666); err != nil {
-		t.Fatal(err)
+	const nothing = "UEFSMRUEFQAVAEwVABUAEgAAFQYVAhUCXBUAFQAVABUQFQAVABIcAAAAABUGFQoVClwVAhUCFQIV" +
+		"EBUEFQQSHAAAAAIAAgAAFQQZTDUAGAZzY2hlbWEVAgA1AhgBbBUCFQZMPAAAADUEGARsaXN0FQIAFQIlAhgHZW" +
+		"xlbWVudAAWAhkcGRwmABwVAhk1AAYQGTgBbARsaXN0B2VsZW1lbnQVABYCFogBFogBJiQmCCksFQQVABUCABUA" +
+		"FRAVBAA8KSYCABlGAgAAAAAAABaIARYCJggWiAEAKCBwYXJxdWV0LWNwcC1hcnJvdyB2ZXJzaW9uIDI2LjAuMR" +
+		"kcHAAAALgAAABQQVIx"
+	decoded := func(text string) string {
+		data, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file(t, "a.parquet", string(data))
 	}
 	lz4 := write(t, "z.parquet", samples(20), parquet.Compression(&parquet.Lz4Raw))
 	for _, c := range [][3]string{
-		{booleans, "b", "booleans encoded as RLE, which is not supported"},
+		{decoded(runs), "b", "booleans encoded as RLE, which is not supported"},
+		{decoded(nothing), "l", "a data page of version 2 without values, which is not supported"},
 		{lz4, "id", "compressed as LZ4_RAW, which is not supported"},
 	} {
 		for _, err := range open(t, c[0]).Scan("", c[1]) {
@@ -303,6 +309,29 @@ func TestParquetPictureWithoutPath(t *testing.T) {
 	}
 	if !slices.Equal(there, []bool{true, false}) {
 		t.Errorf("pictures are there: %v, want true, false", there)
+	}
+}
+
+// Ensure that the lists of one struct keep their own lengths.
+func TestParquetListsInStruct(t *testing.T) {
+	type lists struct {
+		Few  []string `parquet:"few,list"`
+		Many []int64  `parquet:"many,list"`
+	}
+	type row struct {
+		Both lists   `parquet:"both"`
+		All  []lists `parquet:"all,list"`
+	}
+	one, none := lists{[]string{"a"}, []int64{1, 2, 3}}, lists{nil, []int64{4}}
+	path := filepath.Join(t.TempDir(), "l.parquet")
+	if err := parquet.WriteFile(path, []row{{one, []lists{none, one}}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := collect(open(t, path).Scan("", "both", "all"))
+	const a, b = `{"few":["a"],"many":[1,2,3]}`, `{"few":[],"many":[4]}`
+	if want := `{"all":[` + b + "," + a + `],"both":` + a + "}"; err != nil ||
+		strings.Join(got, " ") != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
 }
 
