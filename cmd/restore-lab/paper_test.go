@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,36 @@ func TestPaper(t *testing.T) {
 			if x.Runs != 34 || x.Seconds <= 0 || len(x.Needs) != 8 || len(x.Missing) != 3 {
 				t.Errorf("%+v, want 34 runs, 3 of them not possible", x)
 			}
+		}
+	}
+}
+
+// Ensure that a table shares the runs of `eval`, the unreduced one and the reduced ones.
+func TestPaperSharesRuns(t *testing.T) {
+	data, err := filepath.Abs(benchData + "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	asked := []string{"--data", data, "--limit=2"}
+	for _, flags := range []string{
+		"", "--base=holov --n-vis=64 --restore=false --positions=sequential",
+	} {
+		args := slices.Concat([]string{"eval", "gqa"}, asked, strings.Fields(flags))
+		if r := commandLine(args...); r.Code != cli.ExitOK {
+			t.Fatalf("%+v", r)
+		}
+	}
+	r := commandLine(append([]string{"paper", "list", "--json"}, asked...)...)
+	var list struct {
+		Items []paperLine
+	}
+	if err := json.Unmarshal([]byte(r.Out), &list); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for _, x := range list.Items {
+		if x.Item == "table 9" && x.Done != 2 {
+			t.Errorf("%d runs of %s are on record, want 2", x.Done, x.Item)
 		}
 	}
 }
