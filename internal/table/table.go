@@ -291,7 +291,8 @@ func (t *Table) writeLaTeX(w io.Writer) error {
 		}
 		b.WriteString(strings.Join(cells, " & ") + " \\\\\n")
 	}
-	b.WriteString("\\bottomrule\n\\end{tabular}\n\\caption{" + latex.Replace(t.Title))
+	title := strings.TrimSuffix(t.Title, ".") + "." // the notes follow in the same paragraph
+	b.WriteString("\\bottomrule\n\\end{tabular}\n\\caption{" + latex.Replace(title))
 	for _, n := range t.Notes {
 		b.WriteString(" " + latex.Replace(n))
 	}

@@ -28,7 +28,7 @@ func TestWrite(t *testing.T) {
 			"what \\\\\n\\midrule\n" +
 			"\\multicolumn{3}{l}{\\textit{first}} \\\\\nx|y & +1.2 & 50 \\% \\\\\nz &  & é " +
 			"\\\\\nw & 0.0 &  \\\\\nv & 3 & \\textbf{b} \\\\\n" +
-			"\\bottomrule\n\\end{tabular}\n\\caption{A \\& B note\\_1}\n\\end{table}\n",
+			"\\bottomrule\n\\end{tabular}\n\\caption{A \\& B. note\\_1}\n\\end{table}\n",
 	} {
 		var b strings.Builder
 		if err := s.Write(&b, format); err != nil || b.String() != want {
