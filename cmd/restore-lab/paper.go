@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -189,6 +190,9 @@ func (o *paperOptions) run(ctx context.Context, a *cli.App, item paper.Item) err
 func (o *paperOptions) maker(a *cli.App) (*paper.Maker, *paper.Source, func(), error) {
 	src := paper.Drawn(o.n)
 	if o.data != scenesData {
+		if _, err := os.Stat(o.data); err != nil {
+			return nil, nil, nil, cli.PathError(o.data, err)
+		}
 		src = paper.Folder(o.data, benchmarks.Options{Protocol: o.protocol}, o.limit)
 	}
 	scripts := !src.Scenes && o.protocol == benchmarks.Paper

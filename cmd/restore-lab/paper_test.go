@@ -144,7 +144,7 @@ func TestPaperAsks(t *testing.T) {
 		{"--protocol: has no use", "paper table 8 --protocol lmms"},
 		{"--protocol: got \"x\"", "paper table 8 --data . --protocol x"},
 		{"--parallel: out of range", "paper list --parallel 0"},
-		{"no such file", "paper table 11 --data not/there --yes"},
+		{"restore-lab: not/there: no such file or folder\n", "paper table 11 --data not/there --yes"},
 	} {
 		r := commandLine(append(strings.Fields(c.args), records)...)
 		if r.Code == cli.ExitOK || r.Out != "" || !strings.Contains(r.Err, c.want) {
