@@ -30,9 +30,11 @@ func newReduce(a *cli.App) *cobra.Command {
 		Short: "Reduce visual tokens from a file",
 		Long: `Reduce visual tokens from a safetensors file, of any encoder, and write the reduction.
 
-Reads X [N,C] and, if the method needs them, cls_attn [H,N+1], hidden [N+1,Cv] and keys [H,N+1,Dh] (index 0 is the class token).
-For an encoder without a class token: received [H,N], the attention that tokens receive, and keys [H,N,Dh]. For a picture encoded in views:
-view [N] (-1: a newline) and view_class [V,Cv]. For methods before the encoder: pixels [height,width,3], bytes of the picture. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
+Reads X [N,C] and what the method needs (see 'restore methods NAME'): cls_attn and cls_attn_shallow [H,N+1], hidden [N+1,Cv], keys [H,N+1,Dh] (index 0
+is the class token), pm_q_cls [W] and pm_k [N+1,W] (its query and all keys of the last layer), received_mid and received_deep [H,N] (the attention that tokens receive),
+shrunk [a,b,C], text [M,C], and with it clip_image [N,D] and clip_text [M,D]. For an encoder without a class token: received, received_shallow and received_mid [H,N],
+keys [H,N,Dh] and hidden_cells [N,W]. For a picture encoded in views: view [N] (-1: a newline) and view_class [V,Cv]. For methods before the encoder:
+pixels [height,width,3], bytes of the picture. Other tensors are ignored. Writes kept (plain base) or retained, anchors, group [N] (row of every token, -1 dropped), size, merged,
 position (counted from the first visual token), feat, and the scores. Rows are in the decoder's order.`,
 		Example: `  restore-lab reduce --base holov --n-vis 64 --in features.safetensors --out reduced.safetensors`,
 		Args:    cli.NoArgs,
