@@ -4,6 +4,7 @@ package compare
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,7 +64,8 @@ type Retained struct {
 	FirstToken float64 `json:"first_token_seconds"`
 }
 
-// Label names a run by its reduction, and if necessary by its folder.
+// Label names a run by its reduction: with covered anchors whatever may join them, and all other
+// parameters by their names.
 func Label(r *eval.Records) string {
 	how, _ := r.Settings["reduction"].(map[string]any)
 	base, _ := how["base"].(string)
@@ -71,18 +73,28 @@ func Label(r *eval.Records) string {
 		return "unreduced"
 	}
 	text := base + budgetIn(how)
+	named := append([]string{"base", "restore", "at_most", "defaults"}, budgets...)
 	if on, given := how["restore"].(bool); on || !given {
 		text += " + RESTORE"
 		if how["anchors"] == "covered" {
 			text += ", covered anchors"
+			named = append(named, "anchors", "join")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(how)) {
+		if !slices.Contains(named, name) {
+			text += fmt.Sprintf(", %s %v", name, how[name])
 		}
 	}
 	return text
 }
 
+// budgets are the names of a budget in the settings of a reduction.
+var budgets = []string{"nvis", "n_vis", "keepratio", "keep_ratio", "schedule"}
+
 // budgetIn is the budget in the settings of a reduction, after a space; "" without one.
 func budgetIn(how map[string]any) string {
-	for _, name := range []string{"nvis", "n_vis", "keepratio", "keep_ratio", "schedule"} {
+	for _, name := range budgets {
 		if v, ok := how[name]; ok {
 			return fmt.Sprintf(" %v", v)
 		}

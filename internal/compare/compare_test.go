@@ -36,6 +36,24 @@ func run(benchmark, base string, points string, quoted float64) *eval.Records {
 	return r
 }
 
+// Ensure that runs with other parameters have other labels: they share no row of what is retained.
+func TestLabel(t *testing.T) {
+	for want, how := range map[string]map[string]any{
+		"unreduced":                           nil,
+		"holov 64 + RESTORE":                  {"base": "holov", "n_vis": 64., "at_most": true},
+		"holov 64, positions sequential":      {"base": "holov", "n_vis": 64., "restore": false, "positions": "sequential"},
+		"holov 64 + RESTORE, covered anchors": {"base": "holov", "n_vis": 64., "anchors": "covered", "join": "all"},
+		"holov 0.1 + RESTORE, anchors uniform, gamma 0.25": {
+			"base": "holov", "keep_ratio": 0.1, "gamma": 0.25, "anchors": "uniform",
+		},
+	} {
+		r := &eval.Records{Settings: map[string]any{"reduction": how}}
+		if got := Label(r); got != want {
+			t.Errorf("%v: got %q, want %q", how, got, want)
+		}
+	}
+}
+
 func TestRuns(t *testing.T) {
 	full, less := "11111111111111111100", "11110111011111110011"
 	// Lost: 4, 8, 16, 17; gained: 18, 19. By category (even, odd): lost 3 and 1, gained 1 and 1.
