@@ -138,13 +138,18 @@ type named struct {
 // setting is the text of a setting.
 func (r *named) setting(name string) string { return fmt.Sprint(r.Settings[name]) }
 
+// joined joins the texts that are not empty, as a protocol or a split may be.
+func joined(by string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), by)
+}
+
 // names labels all runs so that the labels of one benchmark differ.
 func names(runs []*eval.Records) []*named {
 	all, count := make([]*named, len(runs)), map[[2]string]int{}
 	for i, records := range runs {
 		r := &named{Records: records, label: Label(records)}
-		r.benchmark = r.setting("benchmark") + " " + r.setting("protocol") + " " +
-			r.setting("split")
+		r.benchmark = joined(" ", r.setting("benchmark"), r.setting("protocol"),
+			r.setting("split"))
 		all[i] = r
 		count[[2]string{r.benchmark, r.label}]++
 	}

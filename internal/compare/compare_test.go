@@ -54,6 +54,24 @@ func TestLabel(t *testing.T) {
 	}
 }
 
+// Ensure that a benchmark without a protocol, as drawn scenes, has no gap in its name.
+func TestNoProtocol(t *testing.T) {
+	var runs []*eval.Records
+	for _, base := range []string{"none", "holov"} {
+		r := run("gqa", base, "1100", 50)
+		r.Settings["protocol"] = ""
+		runs = append(runs, r)
+	}
+	c, err := Runs(runs, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := c.Tables()[0].Rows[0][0]
+	if got := c.Retained[0].Benchmarks["gqa s"]; got != 100 || head != "gqa, s, against unreduced" {
+		t.Errorf("%q, %v", head, c.Retained[0].Benchmarks)
+	}
+}
+
 func TestRuns(t *testing.T) {
 	full, less := "11111111111111111100", "11110111011111110011"
 	// Lost: 4, 8, 16, 17; gained: 18, 19. By category (even, odd): lost 3 and 1, gained 1 and 1.

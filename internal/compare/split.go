@@ -185,10 +185,7 @@ func (s *Split) add(control, r, full *named, seed int64) error {
 }
 
 // head names the benchmark, protocol and split.
-func (s *Split) head() string {
-	names := []string{s.Benchmark, s.Protocol, s.Split}
-	return strings.Join(slices.DeleteFunc(names, func(s string) bool { return s == "" }), ", ")
-}
+func (s *Split) head() string { return joined(", ", s.Benchmark, s.Protocol, s.Split) }
 
 // Table is the split as a table.
 func (s *Split) Table() *table.Table {

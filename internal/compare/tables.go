@@ -39,7 +39,7 @@ func (c *Comparison) pairs() *table.Table {
 	}
 	last := ""
 	for _, p := range c.Pairs {
-		head := fmt.Sprintf("%s, %s, %s, against %s", p.Benchmark, p.Protocol, p.Split, p.Reference)
+		head := joined(", ", p.Benchmark, p.Protocol, p.Split, "against "+p.Reference)
 		if head != last {
 			s.Rows = append(s.Rows, table.Row{head})
 			last = head
