@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -252,6 +253,16 @@ func TestEvalCompare(t *testing.T) {
 		}
 	}
 	plot := filepath.Join(t.TempDir(), "p.svg")
+	empty := filepath.Join(t.TempDir(), "empty") // as a run leaves it that had no answer
+	if err := errors.Join(os.CopyFS(empty, os.DirFS(dirs[0])),
+		os.Truncate(filepath.Join(empty, "records.jsonl"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	none := commandLine("eval", "compare", empty, dirs[0], dirs[1])
+	if none.Code != cli.ExitOK || !strings.Contains(none.Out, "against unreduced\ngrid 64") ||
+		!strings.HasSuffix(none.Err, "empty: holds no answer, left out\n") {
+		t.Errorf("%+v", none)
+	}
 	for format, want := range map[string]string{
 		"text": "grid 64", "markdown": "| grid 64 |", "csv": "grid 64,f1,",
 		"latex": "grid 64 & f1 &", "json": `"run":"grid 64"`} {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -84,6 +83,10 @@ func (o *compareOptions) run(a *cli.App, folders []string) error {
 		if err != nil {
 			return cli.PathError(dir, err)
 		}
+		if len(r.List) == 0 { // of a run that stopped before its first answer
+			a.Note("%s: holds no answer, left out", dir)
+			continue
+		}
 		runs = append(runs, r)
 	}
 	if o.split != "" {
@@ -162,10 +165,7 @@ func retainedPanels(c *compare.Comparison) []chart.Panel {
 	of := map[string]*[2]chart.Series{}
 	var order []string
 	for _, r := range c.Retained {
-		name, rest, _ := strings.Cut(r.Run, " ")
-		if strings.Contains(rest, "RESTORE") {
-			name += " + RESTORE"
-		}
+		name := r.Line
 		if of[name] == nil {
 			styles[name] = len(styles)
 			of[name] = new([2]chart.Series)

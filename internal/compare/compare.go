@@ -24,7 +24,7 @@ type Pair struct {
 	Benchmark string `json:"benchmark"`
 	Protocol  string `json:"protocol"`
 	Split     string `json:"split"`
-	Reference string `json:"reference"` // Label of the reference
+	Reference string `json:"reference"` // label of the reference
 	Run       string `json:"run"`
 
 	// Metric is the benchmark's main metric; "" if a run is not complete, or its result is over
@@ -55,6 +55,7 @@ type Change struct {
 // over other questions than the unreduced run's.
 type Retained struct {
 	Run        string             `json:"run"`
+	Line       string             `json:"-"` // Run without its budget: runs of one line of a plot
 	Percent    float64            `json:"percent"`
 	Benchmarks map[string]float64 `json:"benchmarks"` // each one's percentage
 	Missing    []string           `json:"missing,omitempty"`
@@ -64,29 +65,28 @@ type Retained struct {
 	FirstToken float64 `json:"first_token_seconds"`
 }
 
-// Label names a run by its reduction: with covered anchors whatever may join them, and all other
-// parameters by their names.
-func Label(r *eval.Records) string {
+// labelOf names a run by its reduction, in parts: with covered anchors whatever may join them, and
+// all other parameters by their names.
+func labelOf(r *eval.Records) (base, budget, rest string) {
 	how, _ := r.Settings["reduction"].(map[string]any)
-	base, _ := how["base"].(string)
+	base, _ = how["base"].(string)
 	if base == "" || base == "none" {
-		return "unreduced"
+		return "unreduced", "", ""
 	}
-	text := base + budgetIn(how)
 	named := append([]string{"base", "restore", "at_most", "defaults"}, budgets...)
 	if on, given := how["restore"].(bool); on || !given {
-		text += " + RESTORE"
+		rest += " + RESTORE"
 		if how["anchors"] == "covered" {
-			text += ", covered anchors"
+			rest += ", covered anchors"
 			named = append(named, "anchors", "join")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(how)) {
 		if !slices.Contains(named, name) {
-			text += fmt.Sprintf(", %s %v", name, how[name])
+			rest += fmt.Sprintf(", %s %v", name, how[name])
 		}
 	}
-	return text
+	return base, budgetIn(how), rest
 }
 
 // budgets are the names of a budget in the settings of a reduction.
@@ -133,6 +133,7 @@ type named struct {
 	*eval.Records
 	benchmark string // with protocol and split
 	label     string
+	line      string // label without the budget
 }
 
 // setting is the text of a setting.
@@ -147,7 +148,8 @@ func joined(by string, texts ...string) string {
 func names(runs []*eval.Records) []*named {
 	all, count := make([]*named, len(runs)), map[[2]string]int{}
 	for i, records := range runs {
-		r := &named{Records: records, label: Label(records)}
+		base, budget, rest := labelOf(records)
+		r := &named{Records: records, label: base + budget + rest, line: base + rest}
 		r.benchmark = joined(" ", r.setting("benchmark"), r.setting("protocol"),
 			r.setting("split"))
 		all[i] = r
@@ -156,6 +158,7 @@ func names(runs []*eval.Records) []*named {
 	for _, r := range all {
 		if count[[2]string{r.benchmark, r.label}] > 1 {
 			r.label += " (" + r.Dir + ")"
+			r.line += " (" + r.Dir + ")"
 		}
 	}
 	return all
@@ -313,7 +316,9 @@ func retained(runs []*named) []Retained {
 		if !seen {
 			j = len(out)
 			of[r.label] = j
-			out = append(out, Retained{Run: r.label, Benchmarks: map[string]float64{}})
+			out = append(out, Retained{
+				Run: r.label, Line: r.line, Benchmarks: map[string]float64{},
+			})
 			times, counts = append(times, nil), append(counts, 0)
 		}
 		out[j].Benchmarks[r.benchmark] = 100 * v / unreduced

@@ -48,8 +48,8 @@ func TestLabel(t *testing.T) {
 		},
 	} {
 		r := &eval.Records{Settings: map[string]any{"reduction": how}}
-		if got := Label(r); got != want {
-			t.Errorf("%v: got %q, want %q", how, got, want)
+		if base, budget, rest := labelOf(r); base+budget+rest != want {
+			t.Errorf("%v: got %q, %q, %q, want %q", how, base, budget, rest, want)
 		}
 	}
 }
@@ -108,7 +108,8 @@ func TestRuns(t *testing.T) {
 		math.Abs(c.Retained[1].Percent-97.5) > 1e-12 { // (90 + 105)/2
 		t.Errorf("%+v", c.Retained)
 	}
-	if r := c.Retained[1]; r.Run != "holov 64 + RESTORE" || r.After != 64 || r.FirstToken != 10 ||
+	if r := c.Retained[1]; r.Run != "holov 64 + RESTORE" ||
+		r.Line != "holov + RESTORE" || r.After != 64 || r.FirstToken != 10 ||
 		len(r.Benchmarks) != 2 {
 		t.Errorf("%+v", r)
 	}

@@ -19,7 +19,7 @@ type Split struct {
 	Benchmark string     `json:"benchmark"`
 	Protocol  string     `json:"protocol"`
 	Split     string     `json:"split"`
-	By        string     `json:"by"`            // Label of the control's run
+	By        string     `json:"by"`            // label of the control's run
 	After     float64    `json:"visual_tokens"` // mean number that the decoder read in the control's run
 	Answered  int        `json:"answered"`      // questions of the control's run that it answers
 	Left      int        `json:"left"`          // and those that it does not
