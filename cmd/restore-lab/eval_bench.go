@@ -48,7 +48,8 @@ const benchmarkHelp = `Ask a model the questions of %s, and score its answers.
 
 --data is the data set of the hub (%s: its folder, a folder of the hub's cache, or one
 file), or LLaVA's folder of the benchmark. --protocol chooses prompts, parser and metrics:
-the paper's, or lmms-eval's. Without --base every visual token is read.
+the paper's, or lmms-eval's. Without --base every visual token is read, or as many as the server
+of --openai reads by itself.
 
 Answers are written to the folder --records at once. An interrupted run, also one killed with kill -9,
 continues there when you run the same command again. --openai asks a server instead;

@@ -68,7 +68,7 @@ type Retained struct {
 // labelOf names a run by its reduction, in parts: with covered anchors whatever may join them, and
 // all other parameters by their names.
 func labelOf(r *eval.Records) (base, budget, rest string) {
-	how, _ := r.Settings["reduction"].(map[string]any)
+	how := howOf(r)
 	base, _ = how["base"].(string)
 	if base == "" || base == "none" {
 		return "unreduced", "", ""
@@ -87,6 +87,21 @@ func labelOf(r *eval.Records) (base, budget, rest string) {
 		}
 	}
 	return base, budgetIn(how), rest
+}
+
+// howOf is the reduction in the settings of a run or, where a server chose it, as the server
+// reports it.
+func howOf(r *eval.Records) map[string]any {
+	how, given := r.Settings["reduction"].(map[string]any)
+	if given || len(r.List) == 0 {
+		return how
+	}
+	did := reductionOf(r.List[0])
+	how = map[string]any{"base": did.Base, "n_vis": did.NVis, "restore": did.Restore}
+	if did.Anchors == "covered" {
+		how["anchors"] = did.Anchors
+	}
+	return how
 }
 
 // budgets are the names of a budget in the settings of a reduction.

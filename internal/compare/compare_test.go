@@ -54,6 +54,30 @@ func TestLabel(t *testing.T) {
 	}
 }
 
+// Ensure that a run that a server reduced, by its default or by the name of a preset, is not taken
+// for an unreduced one.
+func TestReducedByServer(t *testing.T) {
+	for want, did := range map[string]string{
+		"holov 32 + RESTORE, covered anchors": `{"base":"holov","n_vis":32,"restore":true,"anchors":"covered"}`,
+		"grid 64":                             `{"base":"grid","n_vis":64,"restore":false}`,
+		"unreduced":                           `{"base":"none","n_vis":576}`,
+	} {
+		r := &eval.Records{
+			Settings: map[string]any{"server": "http://127.0.0.1:8642", "model": "t"},
+			List:     []*eval.Record{{Answer: eval.Answer{Reduction: []byte(did)}}},
+		}
+		if base, budget, rest := labelOf(r); base+budget+rest != want {
+			t.Errorf("%s: got %q, %q, %q, want %q", did, base, budget, rest, want)
+		}
+		if want == "unreduced" {
+			continue
+		}
+		if base, _, _ := reductionIn(&named{Records: r}); base == "none" {
+			t.Errorf("%s: not reduced", did)
+		}
+	}
+}
+
 // Ensure that a benchmark without a protocol, as drawn scenes, has no gap in its name.
 func TestNoProtocol(t *testing.T) {
 	var runs []*eval.Records

@@ -109,7 +109,7 @@ func Splits(runs []*eval.Records, base string, seed int64) ([]*Split, error) {
 // reductionIn returns the method, the budget and whether RESTORE is over the method, from the
 // settings of a run.
 func reductionIn(r *named) (base, budget string, restore bool) {
-	how, _ := r.Settings["reduction"].(map[string]any)
+	how := howOf(r.Records)
 	base, _ = how["base"].(string)
 	on, given := how["restore"].(bool)
 	return cmp.Or(base, "none"), budgetIn(how), on || !given
