@@ -75,7 +75,8 @@ func (q *Question) pictureHash() string {
 // maxSettings is the most bytes of settings.json and result.json.
 const maxSettings = 256 << 20
 
-// ReadRecords reads a folder that [Run] wrote or is writing.
+// ReadRecords reads a folder that [Run] wrote or is writing. The scores are the result's: a record
+// was written before the benchmark's Metrics had seen all answers, and perhaps by another version.
 func ReadRecords(dir string) (*Records, error) {
 	r := &Records{Dir: dir}
 	var doc settingsDoc
@@ -95,7 +96,19 @@ func ReadRecords(dir string) (*Records, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return r, err
+	if err != nil || r.Result == nil {
+		return r, err
+	}
+	of := map[int]LineScore{}
+	for _, s := range r.Result.Scores {
+		of[s.ID] = s
+	}
+	for _, x := range r.List {
+		if s, ok := of[x.ID]; ok {
+			x.Parsed, x.Score = s.Parsed, s.Score
+		}
+	}
+	return r, nil
 }
 
 func readJSON(path string, v any) error {

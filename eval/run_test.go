@@ -286,6 +286,33 @@ func TestRunOtherPictures(t *testing.T) {
 	}
 }
 
+// Ensure that records have the scores of the result, which metrics may change when they have seen
+// all answers.
+func TestRecordsScores(t *testing.T) {
+	b := sums()
+	b.Metrics = func(_ context.Context, all []*Scored) (Metrics, error) {
+		all[5].Score = Right(true, "judged")
+		return Metrics{{"right", Mean(all)}}, nil
+	}
+	dir := t.TempDir()
+	if _, _, err := Run(t.Context(), b, new(adder), RunOptions{Records: dir}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadRecords(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range r.List {
+		want := 1.
+		if x.ID%5 == 0 && x.ID != 5 {
+			want = 0
+		}
+		if *x.Score != want || x.ID == 5 && *x.Parsed != "judged" {
+			t.Errorf("question %d: %q scores %v, want %v", x.ID, *x.Parsed, *x.Score, want)
+		}
+	}
+}
+
 // Ensure that parts of a run can be joined, and that limit and shard select the right questions.
 func TestSelection(t *testing.T) {
 	var joined []byte
