@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/dataset"
@@ -39,6 +40,10 @@ var mmbenchCN = definition{
 
 // rotation is the difference between the indices of a question's rotations.
 const rotation = 1_000_000
+
+// maxIndex is the most characters of a cell that names, in VLMEvalKit's tables, the question that
+// has the picture; pictures have more.
+const maxIndex = 64
 
 // mmbRow is a question of MMBench in the forms that both harnesses use.
 type mmbRow struct {
@@ -113,13 +118,22 @@ func (s *source) mmbRows(
 		patterns = []string{"CCBench*.tsv", "mmbench_cc*.tsv", "MMBench_CC*.tsv"}
 	}
 	if file := s.question(folders, patterns...); file != "" {
+		var cells sync.Map // of column image by index
 		image = func(r *dataset.Row, _ int, row *mmbRow) eval.Image {
 			cell := r.Cell("image")
+			cells.Store(fmt.Sprint(row.index), cell)
 			return eval.Image{
 				Name: fmt.Sprint(row.index % rotation),
 				At:   r.Where() + `, column "image"`,
 				Open: func() (io.ReadCloser, error) {
 					text, err := cell()
+					if other, ok := cells.Load(text); ok && err == nil {
+						text, err = other.(func() (string, error))()
+					}
+					if err == nil && len(text) <= maxIndex {
+						return nil, fmt.Errorf("got %q, want a picture in base64, or the index of "+
+							"a question that has it", text)
+					}
 					return io.NopCloser(base64.NewDecoder(base64.StdEncoding,
 						strings.NewReader(text))), err
 				},

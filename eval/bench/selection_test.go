@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"encoding/base64"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,5 +93,37 @@ func TestMMBenchTwice(t *testing.T) {
 	m, err := metricsMMBPaper(t.Context(), all)
 	if err != nil || m[0].Value != 0 {
 		t.Errorf("got %v, %v, want 0", m, err)
+	}
+}
+
+// Ensure that a cell of MMBench's table may name the question that has the picture, as
+// VLMEvalKit's tables do, and that the error for another short cell shows it.
+func TestMMBenchPictureByIndex(t *testing.T) {
+	picture := strings.Repeat("picture ", 10)
+	in64 := base64.StdEncoding.EncodeToString([]byte(picture))
+	file := filepath.Join(t.TempDir(), "MMBench_DEV_EN.tsv")
+	table := "index\tquestion\tA\tB\tanswer\tcategory\timage\n" +
+		"7\tRed?\tyes\tno\tA\tc\t" + in64 + "\n" +
+		"8\tBlue?\tyes\tno\tA\tc\t7\n" +
+		"9\tGreen?\tyes\tno\tA\tc\t6\n"
+	if err := os.WriteFile(file, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open("mmbench-en", file, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{picture, picture, ""}
+	for q, err := range b.Questions() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := q.Images[0].Bytes()
+		if string(got) != want[q.ID] || (err == nil) != (q.ID < 2) {
+			t.Errorf("question %d: got %q, %v, want %q", q.ID, got, err, want[q.ID])
+		}
+		if err != nil && !strings.Contains(err.Error(), `row 2 (line 4), column "image": got "6"`) {
+			t.Errorf("question %d: %v", q.ID, err)
+		}
 	}
 }
