@@ -224,12 +224,16 @@ func (d *draft) title() string {
 		d.t.Number, d.t.Title, d.Name(), d.src.title(), d.t.Model)
 }
 
-// title is the source's name and the limit of questions.
+// title is the source's name, with a protocol other than the paper's and the limit of questions.
 func (s *Source) title() string {
-	if s.Limit > 0 {
-		return fmt.Sprintf("%s (the first %d questions)", s.Name, s.Limit)
+	out := s.Name
+	if s.options.Protocol == bench.LMMS {
+		out += " by lmms-eval's protocol"
 	}
-	return s.Name
+	if s.Limit > 0 {
+		out += fmt.Sprintf(" (the first %d questions)", s.Limit)
+	}
+	return out
 }
 
 // finish adds the notes that all pages share.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/eval"
@@ -135,21 +136,33 @@ func (mk *Maker) miss(why string) string {
 	return "not run: " + why
 }
 
-// value is a benchmark's figure, or the reason why there is none. part names a metric other than
-// the main one.
+// value is a benchmark's figure in the paper's units, or the reason why there is none. part names
+// the part of SEED-Bench or the task of scenes whose figure is wanted instead of the main one.
 func (x *outcome) value(name, protocol, part string) (v float64, why string) {
 	if x.why != "" {
 		return 0, x.why
 	}
-	if part != "" {
-		if v, ok := x.result.Metrics.Get(part); ok {
-			return v, ""
-		}
-		return 0, fmt.Sprintf("%s has no metric %q", name, part)
-	}
 	_, v, ok := bench.Quoted(name, protocol, x.result.Metrics)
-	if !ok {
-		return 0, name + " has no figure"
+	if part != "" {
+		if protocol == bench.LMMS {
+			part = "seed_" + part
+		}
+		v, ok = x.result.Metrics.Get(part)
 	}
-	return v, ""
+	if !ok {
+		return 0, strings.TrimSpace(name + " has no figure " + part)
+	}
+	return v * units(name, protocol), ""
+}
+
+// units is how many of the paper's units one of a benchmark's figure is: lmms-eval has shares where
+// the paper has percent or, of OCRBench, answers of a thousand.
+func units(name, protocol string) float64 {
+	switch {
+	case protocol != bench.LMMS || name == "mme" || strings.HasPrefix(name, "mmbench"):
+		return 1
+	case name == "ocrbench":
+		return 1000
+	}
+	return 100
 }

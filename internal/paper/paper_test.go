@@ -285,6 +285,32 @@ func TestNotRun(t *testing.T) {
 	}
 }
 
+// Ensure that figures by lmms-eval's protocol are in the paper's units, and that titles name it.
+func TestProtocol(t *testing.T) {
+	for _, c := range []struct {
+		name, protocol, metric, part string
+		got, want                    float64
+	}{
+		{"gqa", bench.LMMS, "exact_match", "", 0.625, 62.5},
+		{"gqa", bench.Paper, "accuracy", "", 61.5, 61.5},
+		{"pope", bench.LMMS, "pope_f1_score", "", 0.75, 75},
+		{"mmbench-en", bench.LMMS, "gpt_eval_score", "", 64.5, 64.5},
+		{"ocrbench", bench.LMMS, "ocrbench_accuracy", "", 0.25, 250},
+		{"seedbench", bench.LMMS, "seed_image", "image", 0.5, 50},
+		{"seedbench", bench.Paper, "image", "image", 70.5, 70.5},
+		{bench.ScenesName, "", "count", "count", 99.5, 99.5},
+	} {
+		x := &outcome{result: &eval.Result{Metrics: eval.Metrics{{Name: c.metric, Value: c.got}}}}
+		if v, why := x.value(c.name, c.protocol, c.part); v != c.want || why != "" {
+			t.Errorf("%s, %s: got %v, %q, want %v", c.name, c.protocol, v, why, c.want)
+		}
+	}
+	want := "D by lmms-eval's protocol (the first 2 questions)"
+	if got := Folder("D", bench.Options{Protocol: bench.LMMS}, 2).title(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // Ensure that measurements of pictures keep to a limit of questions, which their titles name: every
 // drawn scene has more than two questions.
 func TestPicturesLimit(t *testing.T) {
