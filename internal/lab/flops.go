@@ -93,8 +93,9 @@ func CountFLOPs(s *engine.Sizes, r *methods.Plan, nVis, prompt int) (*FLOPs, err
 			b = block(&s.Text, l, n, 1, 1, 1)
 		}
 		f.Engine += b
-		f.Mean += float64(enter[l]) / float64(len(enter))
+		f.Mean += float64(enter[l])
 	}
+	f.Mean /= float64(len(enter))
 	width := s.Vision.Hidden
 	if cell > 1 { // the features before the projector are patches'
 		width = s.Text.Hidden

@@ -74,6 +74,10 @@ func TestFLOPsOfSchedules(t *testing.T) {
 	if f.Decoder != want || f.Mean != 320 {
 		t.Errorf("decoder %v, mean %v, want %v and 320", f.Decoder, f.Mean, want)
 	}
+	s.Text.Blocks, s.Text.Run = 28, 28 // 576/28 is no float
+	if f, err := flops(&s, methods.Options{}, 24); err != nil || f.Mean != 576 {
+		t.Errorf("a mean of %v rows, %v, want 576", f.Mean, err)
+	}
 	if _, err := flops(&s, methods.Options{}, 0); err == nil ||
 		err.Error() != "lab: flops: prompt: got 0 rows, want at least 1" {
 		t.Errorf("no prompt: %v", err)
