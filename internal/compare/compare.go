@@ -65,19 +65,22 @@ type Retained struct {
 	FirstToken float64 `json:"first_token_seconds"`
 }
 
-// labelOf names a run by its reduction, in parts: with covered anchors whatever may join them, and
-// all other parameters by their names.
+// labelOf names a run by its reduction, in parts: with released anchors as they are, with covered
+// ones, whatever may join them, and all other parameters but seeds by their names.
 func labelOf(r *eval.Records) (base, budget, rest string) {
 	how := howOf(r)
 	base, _ = how["base"].(string)
 	if base == "" || base == "none" {
 		return "unreduced", "", ""
 	}
-	named := append([]string{"base", "restore", "at_most", "defaults"}, budgets...)
+	named := append([]string{"base", "restore", "at_most", "defaults", "seed"}, budgets...)
 	if on, given := how["restore"].(bool); on || !given {
 		rest += " + RESTORE"
-		if how["anchors"] == "covered" {
+		anchors, _ := how["anchors"].(string)
+		if anchors == "covered" {
 			rest += ", covered anchors"
+		}
+		if anchors == "covered" || anchors == "released" {
 			named = append(named, "anchors", "join")
 		}
 	}

@@ -43,6 +43,9 @@ func TestLabel(t *testing.T) {
 		"holov 64 + RESTORE":                  {"base": "holov", "n_vis": 64., "at_most": true},
 		"holov 64, positions sequential":      {"base": "holov", "n_vis": 64., "restore": false, "positions": "sequential"},
 		"holov 64 + RESTORE, covered anchors": {"base": "holov", "n_vis": 64., "anchors": "covered", "join": "all"},
+		"random 64 + RESTORE": {
+			"base": "random", "n_vis": 64., "anchors": "released", "join": "rest", "seed": 0.,
+		},
 		"holov 0.1 + RESTORE, anchors uniform, gamma 0.25": {
 			"base": "holov", "keep_ratio": 0.1, "gamma": 0.25, "anchors": "uniform",
 		},
