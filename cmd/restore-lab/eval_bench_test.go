@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/compare"
 )
 
 // benchData is a folder of small data sets in the layouts of the hub and of LLaVA.
@@ -318,6 +320,24 @@ func TestEvalCompare(t *testing.T) {
 	if want := "--plot: want runs whose server"; r.Code != cli.ExitUsage ||
 		!strings.Contains(r.Err, want) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Ensure that a line of a plot goes from few tokens to many, whatever the order of the folders.
+func TestRetainedPanels(t *testing.T) {
+	c := &compare.Comparison{Retained: []compare.Retained{
+		{Line: "grid", After: 64, FirstToken: 2, Percent: 80},
+		{Line: "grid", After: 16, FirstToken: 1, Percent: 60},
+		{Line: "unreduced", After: 576, FirstToken: 9, Percent: 100},
+		{Line: "grid", After: 192, FirstToken: 4, Percent: 90},
+	}}
+	panels := retainedPanels(c)
+	for i, want := range [][]float64{{16, 64, 192}, {1, 2, 4}} {
+		s := panels[i].Series[0]
+		if s.Name != "grid" || !slices.Equal(s.X, want) ||
+			!slices.Equal(s.Y, []float64{60, 80, 90}) {
+			t.Errorf("%+v, want x %v", s, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -164,7 +165,8 @@ func retainedPanels(c *compare.Comparison) []chart.Panel {
 	styles := map[string]int{}
 	of := map[string]*[2]chart.Series{}
 	var order []string
-	for _, r := range c.Retained {
+	byTokens := func(a, b compare.Retained) int { return cmp.Compare(a.After, b.After) }
+	for _, r := range slices.SortedStableFunc(slices.Values(c.Retained), byTokens) {
 		name := r.Line
 		if of[name] == nil {
 			styles[name] = len(styles)
