@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
 )
 
@@ -50,6 +51,29 @@ func TestFleetEval(t *testing.T) {
 	}
 	if one, many := read(), read("--nats", url); one != many {
 		t.Errorf("one machine:\n%s\nworkers:\n%s", one, many)
+	}
+}
+
+// Ensure that an unreduced run of workers has the name of a local one: they share their answers.
+func TestFleetShares(t *testing.T) {
+	url, _, _ := tested.Fleet(t, 1)
+	names := map[string]bool{}
+	for _, more := range [][]string{nil, {"--nats", url}} {
+		dir := t.TempDir()
+		args := []string{
+			"eval", "pope", "--data", benchData + "hub", "--limit", "2", "--records", dir,
+		}
+		if r := commandLine(append(args, more...)...); r.Code != cli.ExitOK {
+			t.Fatalf("%v: %+v", more, r)
+		}
+		records, err := eval.ReadRecords(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[records.Hash] = true
+	}
+	if len(names) != 1 {
+		t.Errorf("got the names %v, want one", names)
 	}
 }
 
