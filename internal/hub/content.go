@@ -139,12 +139,12 @@ func checkContent(r io.Reader, size int64, etag string) error {
 
 // checkHash compares the hash of a content with the one that is wanted.
 func checkHash(h hash.Hash, size int64, etag string) error {
-	kind := "sha256"
+	kind := "the sha256"
 	if h.Size() == sha1.Size {
 		kind = "git's sha1"
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, etag) {
-		return &contentError{fmt.Sprintf("the %s of the %d bytes is %s, want %s", kind, size, got,
+		return &contentError{fmt.Sprintf("%s of the %d bytes is %s, want %s", kind, size, got,
 			etag)}
 	}
 	return nil

@@ -274,10 +274,14 @@ func (p *puller) heads(ctx context.Context, list []*wantedFile) error {
 	})
 }
 
-// each runs f for some files at the same time; the first error stops the others.
+// each runs f for some files at the same time; the first error stops the others, but is no cause of
+// theirs: it says nothing about their contents.
 func (p *puller) each(ctx context.Context, files []*wantedFile,
 	f func(context.Context, *wantedFile) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, failed := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	context.AfterFunc(failed, stop)
 	g.SetLimit(atOnce)
 	for _, w := range files {
 		g.Go(func() error {

@@ -489,6 +489,53 @@ func TestEtagChanges(t *testing.T) {
 	}
 }
 
+// Ensure that a file whose content is wrong ends only its own download: those of other files stop,
+// and what they have received stays.
+func TestOthersStayWhole(t *testing.T) {
+	h, c, _ := start(t, nil)
+	n := name(t, "me/tiny")
+	left := c.blob(n, hubtest.Etag(tinyRepo().Files[shard1], true)+incomplete)
+	size := func() int64 {
+		info, err := os.Stat(left)
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	h.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.Method != http.MethodGet:
+			return false
+		case strings.HasSuffix(r.URL.Path, shard1):
+			_, _ = w.Write(tinyRepo().Files[shard1][:1000])
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case strings.HasSuffix(r.URL.Path, "config.json"):
+			for end := time.Now().Add(10 * time.Second); size() < 1000 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			_, _ = w.Write(content(7, len(tinyRepo().Files["config.json"])))
+		default:
+			return false
+		}
+		return true
+	}
+	var notes []string
+	_, err := c.Pull(t.Context(), n, PullOptions{
+		Include: []string{"config.json", shard1},
+		Notice:  func(s string) { notes = append(notes, s) },
+	})
+	if !errors.Is(err, errs.ErrDamaged) || !strings.Contains(err.Error(), ": config.json: ") {
+		t.Errorf("got %v, want an error about config.json", err)
+	}
+	if len(notes) != 1 || !strings.HasPrefix(notes[0], "config.json: ") {
+		t.Errorf("notices: got %q, want one about config.json", notes)
+	}
+	if size() != 1000 {
+		t.Errorf("%s: %d bytes are left, want the 1000 that came", shard1, size())
+	}
+}
+
 // Ensure that a stored token is read without a byte-order mark, and that a file in another encoding
 // is named.
 func TestStoredToken(t *testing.T) {
@@ -777,7 +824,6 @@ func TestCancel(t *testing.T) {
 	if !errors.Is(err, stop) {
 		t.Fatalf("got %v, want the cause", err)
 	}
-	h.Slow = 0
 	p, err := c.Pull(t.Context(), Name{Repo: "me/tiny"}, PullOptions{})
 	if err != nil {
 		t.Fatal(err)
