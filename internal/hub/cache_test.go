@@ -56,6 +56,8 @@ func TestEnvironment(t *testing.T) {
 		"HF_HOME":                {[]string{"HF_HOME=~/hf", "HOME=/home/me"}, "/home/me/hf/hub"},
 		"no HOME, as on Windows": {[]string{"HF_HOME=~/hf"}, filepath.Join(user, "hf", "hub")},
 		"HF_HUB_CACHE":           {[]string{"HF_HOME=/hf", "HF_HUB_CACHE=$DISK/hub", "DISK=/disk"}, "/disk/hub"},
+		"no such variable": {[]string{"HF_HUB_CACHE=/a$b/${DISK}/${c}/$", "DISK=disk"},
+			"/a$b/disk/${c}/$"},
 	} {
 		if c := client(t, "", cs.env...); c.Cache() != cs.cache {
 			t.Errorf("%s: got the cache %s, want %s", what, c.Cache(), cs.cache)
@@ -85,6 +87,13 @@ func TestEnvironment(t *testing.T) {
 	}
 	if c := client(t, home, "HF_TOKEN=hf_mine"); c.token != "hf_mine" {
 		t.Errorf("got the token %q, want HF_TOKEN's", c.token)
+	}
+	older := "HUGGING_FACE_HUB_TOKEN=hf_older"
+	if c := client(t, home, older); c.token != "hf_older" {
+		t.Errorf("%s: got the token %q", older, c.token)
+	}
+	if c := client(t, home, older, "HF_TOKEN=hf_mine"); c.token != "hf_mine" {
+		t.Errorf("%s: got the token %q, want HF_TOKEN's", older, c.token)
 	}
 	for value, want := range map[string]string{"1": "HF_HUB_OFFLINE", "true": "HF_HUB_OFFLINE",
 		"0": "", "": ""} {
@@ -285,6 +294,9 @@ func TestListRemove(t *testing.T) {
 	}
 	if _, err := c.Remove(name(t, "me/gguf@main")); err != nil {
 		t.Error(err)
+	}
+	if locks, err := entries(filepath.Join(c.Cache(), locksFolder)); err != nil || len(locks) > 0 {
+		t.Errorf("locks of nothing: got %q, %v", locks, err)
 	}
 	if repos, err := c.List(); err != nil || len(repos) != 0 {
 		t.Errorf("got %v, %v, want none", repos, err)

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,8 +32,8 @@ type Client struct {
 var publicHosts = []string{"huggingface.co", "hf.co"}
 
 // New returns a client for the environment, with the variables of Python's huggingface_hub:
-// HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE. Proxies come from
-// the process's HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+// HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE, and older names.
+// Proxies come from the process's HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func New(getenv func(string) string) (*Client, error) {
 	c := &Client{wait: time.After, http: newHTTP()}
 	address := getenv("HF_ENDPOINT")
@@ -94,19 +96,34 @@ func userFolder(getenv func(string) string) (string, error) {
 	return os.UserHomeDir()
 }
 
-// expand replaces a leading ~ and variables, as huggingface_hub does.
+// variable matches a variable in a path.
+var variable = regexp.MustCompile(`\$(\w+|\{[^}]*\})`)
+
+// expand replaces a leading ~ and variables, as huggingface_hub does: what is not set stays.
 func expand(path string, getenv func(string) string) string {
+	home := ""
 	if path == "~" || len(path) > 1 && path[0] == '~' && os.IsPathSeparator(path[1]) {
-		if home, err := userFolder(getenv); err == nil {
-			return home + os.Expand(path[1:], getenv)
+		if dir, err := userFolder(getenv); err == nil {
+			home, path = dir, path[1:]
 		}
 	}
-	return os.Expand(path, getenv)
+	return home + variable.ReplaceAllStringFunc(path, func(name string) string {
+		return cmp.Or(getenv(strings.Trim(name, "${}")), name)
+	})
 }
 
-// readToken returns HF_TOKEN, or the token that 'hf auth login' stored in home, if there is one.
+// tokenVariables hold a token; the first that is set wins.
+var tokenVariables = []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}
+
+// readToken returns the token of a variable, or the one that 'hf auth login' stored in home, if
+// there is one.
 func readToken(getenv func(string) string, home string) (string, error) {
-	token, from := getenv("HF_TOKEN"), "HF_TOKEN"
+	token, from := "", ""
+	for _, from = range tokenVariables {
+		if token = getenv(from); token != "" {
+			break
+		}
+	}
 	if token == "" {
 		from = getenv("HF_TOKEN_PATH")
 		if from == "" {

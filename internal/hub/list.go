@@ -249,7 +249,9 @@ func (c *Client) remove(n Name) (r Removed, err error) {
 		err = errors.Join(err, os.Remove(filepath.Join(c.repo(n), "refs", filepath.FromSlash(ref))))
 	}
 	if left, err2 := os.ReadDir(filepath.Dir(dir)); err2 == nil && len(left) == 0 {
-		err = errors.Join(err, os.RemoveAll(c.repo(n)))
+		rest, err2 := c.removeAll(n)
+		r.Bytes += rest.Bytes
+		err = errors.Join(err, err2)
 	}
 	return r, err
 }
