@@ -255,6 +255,29 @@ func TestTalkCommands(t *testing.T) {
 	}
 }
 
+// Ensure that a conversation about a video goes on with it after /undo and /set, and that /save
+// names it.
+func TestTalkVideo(t *testing.T) {
+	const dir = "../../internal/engine/testdata/qwen3vl-tiny"
+	frame, saved := clitest.Drawn(t, 8), filepath.Join(t.TempDir(), "talk.json")
+	r := with(context.Background(), nil,
+		"One?\n/undo\nTwo?\n/set n-vis 4\nThree?\n/save "+saved+"\n",
+		"run", "-v", "-n", "2", "-m", dir, "--video-frames", frame, frame)
+	if n := strings.Count(r.Err, "visual tokens"); r.Code != cli.ExitOK || n != 3 {
+		t.Errorf("exit %d, %d of 3 answers are about the video, stderr %q", r.Code, n, r.Err)
+	}
+	for _, want := range []string{`taken back: "One?"; a video and 0 picture(s) are shown`,
+		"the conversation begins again, a video and 0 picture(s) are shown"} {
+		if !strings.Contains(r.Err, want) {
+			t.Errorf("stderr %q, want %q", r.Err, want)
+		}
+	}
+	got, err := os.ReadFile(saved)
+	if err != nil || !strings.Contains(string(got), frame+" "+frame) {
+		t.Errorf("saved %q, %v, want the frames' names", got, err)
+	}
+}
+
 // Ensure that the drawings of a conversation's later pictures do not replace the first ones.
 func TestTalkOverlays(t *testing.T) {
 	dir := t.TempDir()

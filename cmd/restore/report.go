@@ -107,12 +107,17 @@ func writeTable(w io.Writer, info *restore.Info, ans *restore.Answer, peak int64
 	return err
 }
 
-// tokensPerSecond is the speed of decoding, 0 if there was none.
+// tokensPerSecond is the speed of decoding, 0 if there was none. The first token is the prompt's;
+// the token that ends an answer is decoded, but not counted.
 func tokensPerSecond(ans *restore.Answer) float64 {
-	if ans.Usage.Generated == 0 || ans.Timings.Decode <= 0 {
+	n := ans.Usage.Generated
+	if ans.Finish != restore.FinishStop {
+		n--
+	}
+	if n <= 0 || ans.Timings.Decode <= 0 {
 		return 0
 	}
-	return float64(ans.Usage.Generated) / ans.Timings.Decode.Seconds()
+	return float64(n) / ans.Timings.Decode.Seconds()
 }
 
 // stageTimes lists the times of the stages that ran.

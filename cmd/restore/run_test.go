@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/restore-vlm/restore"
@@ -73,6 +74,28 @@ func TestRunReports(t *testing.T) {
 			append(ask, c.flag)...)
 		if r.Code != cli.ExitOK || !strings.Contains(r.Err, c.want) || c.want == "" && r.Err != "" {
 			t.Errorf("%+v: exit %d, stderr %q", c, r.Code, r.Err)
+		}
+	}
+}
+
+// Ensure that the speed of decoding counts the tokens that were decoded.
+func TestTokensPerSecond(t *testing.T) {
+	for _, c := range []struct {
+		generated int
+		finish    restore.Finish
+		want      float64
+	}{
+		{4, restore.FinishStop, 4}, // the token that ends the answer was decoded too
+		{4, restore.FinishLength, 3},
+		{1, restore.FinishLength, 0},
+		{0, restore.FinishStop, 0},
+		{3, restore.FinishCancelled, 2},
+	} {
+		ans := &restore.Answer{Finish: c.finish, Usage: restore.Usage{Generated: c.generated},
+			Timings: restore.Timings{Decode: time.Second}}
+		if got := tokensPerSecond(ans); got != c.want {
+			t.Errorf("%d tokens in a second, %s: got %g, want %g", c.generated, c.finish, got,
+				c.want)
 		}
 	}
 }

@@ -285,10 +285,10 @@ func (t *talk) undo(context.Context, string) error {
 	t.d.conv.Undo()
 	last := t.turns[len(t.turns)-1]
 	t.turns = t.turns[:len(t.turns)-1]
-	t.next.Pictures = slices.Concat(last.Pictures, t.next.Pictures)
+	t.next.Again(last.Question)
 	fmt.Fprintf(t.a.Err, "taken back: %.60q", last.typed)
-	if n := len(t.next.Pictures); n > 0 {
-		fmt.Fprintf(t.a.Err, "; %d picture(s) are shown with the next question", n)
+	if len(t.next.Names()) > 0 {
+		fmt.Fprintf(t.a.Err, "; %s are shown with the next question", t.next.Shows())
 	}
 	fmt.Fprintln(t.a.Err)
 	return nil
@@ -387,14 +387,13 @@ func (t *talk) set(_ context.Context, arg string) error {
 	if err := t.d.restart(); err != nil {
 		return err
 	}
-	var all []cli.ShownPicture
-	for _, e := range t.turns {
-		all = append(all, e.Pictures...)
+	for _, e := range slices.Backward(t.turns) {
+		t.next.Again(e.Question)
 	}
-	t.next.Pictures, t.turns = append(all, t.next.Pictures...), nil
+	t.turns = nil
 	fmt.Fprintf(t.a.Err,
-		"%s; the conversation begins again, %d picture(s) are shown with the next question\n",
-		said, len(t.next.Pictures))
+		"%s; the conversation begins again, %s are shown with the next question\n",
+		said, t.next.Shows())
 	return nil
 }
 
@@ -477,10 +476,7 @@ func (t *talk) save(_ context.Context, arg string) error {
 		if strings.EqualFold(filepath.Ext(path), ".json") {
 			messages := []message{}
 			for _, e := range t.turns {
-				m := message{Role: "user", Content: e.typed}
-				for _, p := range e.Pictures {
-					m.Pictures = append(m.Pictures, p.Name)
-				}
+				m := message{Role: "user", Content: e.typed, Pictures: e.Names()}
 				messages = append(messages, m, message{Role: "assistant", Content: e.said()})
 			}
 			enc := json.NewEncoder(w)
@@ -489,8 +485,8 @@ func (t *talk) save(_ context.Context, arg string) error {
 			return enc.Encode(messages)
 		}
 		for _, e := range t.turns {
-			for _, p := range e.Pictures {
-				fmt.Fprintf(w, "[%s]\n", p.Name)
+			for _, name := range e.Names() {
+				fmt.Fprintf(w, "[%s]\n", name)
 			}
 			if _, err := fmt.Fprintf(w, "> %s\n\n%s\n\n",
 				strings.ReplaceAll(e.typed, "\n", "\n> "), e.said()); err != nil {

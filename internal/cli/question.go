@@ -254,6 +254,25 @@ func (q *Question) Names() (names []string) {
 	return names
 }
 
+// Again makes q show what an earlier question showed, before what q shows.
+func (q *Question) Again(earlier *Question) {
+	if earlier.Video != nil {
+		q.Video, q.VideoAfter, q.videoName = earlier.Video, 0, earlier.videoName
+	}
+	q.Pictures = slices.Concat(earlier.Pictures, q.Pictures)
+}
+
+// Shows says how much q shows.
+func (q *Question) Shows() string { return shows(len(q.Pictures), q.Video != nil) }
+
+func shows(pictures int, video bool) string {
+	what := fmt.Sprintf("%d picture(s)", pictures)
+	if video {
+		what = "a video and " + what
+	}
+	return what
+}
+
 // Load reads texts and pictures.
 func (q *QuestionFlags) Load(a *App) (*Question, error) {
 	out := new(Question)
@@ -297,13 +316,13 @@ func (q *Question) Place(pictures int, video bool) error {
 	if found == nil {
 		return nil
 	}
-	shown, what := pictures, fmt.Sprintf("%d picture(s)", pictures)
+	shown := pictures
 	if video {
-		shown, what = shown+1, "a video and "+what
+		shown++
 	}
 	if len(found) != shown {
 		return Flagf("prompt", "got %d marker(s) like %s and %s to show, want as many of both",
-			len(found), q.Prompt[found[0][0]:found[0][1]], what)
+			len(found), q.Prompt[found[0][0]:found[0][1]], shows(pictures, video))
 	}
 	isVideo := func(at []int) bool { return strings.Contains(q.Prompt[at[0]:at[1]], "video") }
 	if video {
