@@ -51,13 +51,8 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 			return err
 		}
 		d := convertTypes[kind]
-		entries, err := os.ReadDir(out)
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			return cli.PathError(out, err)
-		case err == nil && len(entries) > 0 ||
-			err != nil && !errors.Is(err, fs.ErrNotExist):
-			return cli.Flagf("output", "%s exists already, want a new or an empty folder", out)
+		if err := checkNewFolder(out); err != nil {
+			return err
 		}
 		b, err := m.Bundle(cmd.Context(), a)
 		if err != nil {
@@ -84,31 +79,56 @@ vocabulary has no token for pictures (original LLaVA) gets one.`,
 	return cmd
 }
 
-// makeFolder lets write fill a folder that gets its name only when it is complete, and returns the
-// bytes of its files. It removes unfinished folders of earlier processes.
+// unfinished is where the unfinished folder for path lies, and how its name begins: next to path,
+// or in it if it is a folder, which stays as it is, for others may use it.
+func unfinished(path string) (parent, prefix string) {
+	path = filepath.Clean(path)
+	parent = filepath.Dir(path)
+	if files.IsFolder(path) {
+		parent = path
+	}
+	return parent, "." + filepath.Base(path) + ".partial-"
+}
+
+// checkNewFolder refuses a path that is neither new nor an empty folder. It removes unfinished
+// folders of earlier processes.
+func checkNewFolder(path string) error {
+	parent, prefix := unfinished(path)
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return cli.PathError(parent, err)
+	}
+	left := len(entries)
+	for _, e := range entries {
+		if rest, ok := strings.CutPrefix(e.Name(), prefix); ok && !alive(rest) {
+			os.RemoveAll(filepath.Join(parent, e.Name()))
+			left--
+		}
+	}
+	empty := files.IsFolder(path) && left == 0
+	if _, err := os.Lstat(path); !empty && !errors.Is(err, fs.ErrNotExist) {
+		return cli.Flagf("output", "%s exists already, want a new or an empty folder", path)
+	}
+	return nil
+}
+
+// makeFolder lets write fill a new or an empty folder, which has all files or none, and returns the
+// bytes of its files.
 func makeFolder(
 	ctx context.Context,
 	a *cli.App,
 	path string,
 	write func(dir string, stopped func() error) error,
 ) (size int64, err error) {
-	parent, prefix := filepath.Dir(filepath.Clean(path)), "."+filepath.Base(path)+".partial-"
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		return 0, cli.PathError(parent, err)
-	}
-	for _, e := range entries {
-		if rest, ok := strings.CutPrefix(e.Name(), prefix); ok && !alive(rest) {
-			os.RemoveAll(filepath.Join(parent, e.Name()))
-		}
-	}
+	parent, prefix := unfinished(path)
+	within := files.IsFolder(path)
 	dir := filepath.Join(parent, prefix+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return 0, cli.PathError(path, err)
 	}
 	a.Partial.Add(dir)
 	defer func() {
-		os.RemoveAll(dir) // does nothing once the folder is renamed
+		os.RemoveAll(dir) // of a complete one nothing is left
 		a.Partial.Forget(dir)
 	}()
 	if err := write(dir, func() error { return context.Cause(ctx) }); err != nil {
@@ -120,7 +140,7 @@ func makeFolder(
 		}
 		return 0, err
 	}
-	entries, err = os.ReadDir(dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return 0, cli.PathError(dir, err)
 	}
@@ -128,11 +148,14 @@ func makeFolder(
 		if info, err := e.Info(); err == nil {
 			size += info.Size()
 		}
+		if within && err == nil {
+			err = files.Move(filepath.Join(dir, e.Name()), filepath.Join(path, e.Name()))
+		}
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, cli.PathError(path, err)
+	if !within {
+		err = files.Move(dir, path)
 	}
-	if err := files.Move(dir, path); err != nil {
+	if err != nil {
 		return 0, cli.PathError(path, err)
 	}
 	return size, nil

@@ -57,6 +57,49 @@ func TestConvert(t *testing.T) {
 	if r := commandLine("convert", "-o", filepath.Join(dir, "no", "c")); r.Code != cli.ExitFailure {
 		t.Errorf("no folder around: exit %d, %q", r.Code, r.Err)
 	}
+	if r := commandLine("convert"); !strings.Contains(r.Err, "--output is missing, want a folder") {
+		t.Errorf("no --output: %q", r.Err)
+	}
+}
+
+// Ensure that an empty folder stays the folder that it is, since it may be a mount, the working
+// folder or a link's target, and that a link to nothing is refused.
+func TestConvertIntoFolder(t *testing.T) {
+	dir := t.TempDir()
+	empty, link := filepath.Join(dir, "empty"), filepath.Join(dir, "link")
+	if err := os.MkdirAll(filepath.Join(empty, ".link.partial-999999999"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("empty", link); err != nil {
+		t.Skip(err)
+	}
+	if r := commandLine("convert", "-o", link); r.Code != cli.ExitOK {
+		t.Fatalf("exit %d, stderr %q", r.Code, r.Err)
+	}
+	after, err := os.Stat(link)
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("%v: the link leads elsewhere", err)
+	}
+	if r := commandLine("show", "-m", empty); r.Code != cli.ExitOK {
+		t.Errorf("exit %d, stderr %q", r.Code, r.Err)
+	}
+	if left, err := filepath.Glob(filepath.Join(empty, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q %v", left, err)
+	}
+	t.Chdir(t.TempDir())
+	if r := commandLine("convert", "-o", "."); r.Code != cli.ExitOK {
+		t.Errorf("the working folder: exit %d, stderr %q", r.Code, r.Err)
+	}
+	if err := os.Symlink("nothing", filepath.Join(dir, "broken")); err != nil {
+		t.Fatal(err)
+	}
+	if r := commandLine("convert", "-o", filepath.Join(dir, "broken")); r.Code != cli.ExitUsage {
+		t.Errorf("a link to nothing: exit %d, stderr %q", r.Code, r.Err)
+	}
 }
 
 // Ensure that the decoder's GGUF file alone, converted to a folder, reads text like the file, also

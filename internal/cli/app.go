@@ -442,7 +442,8 @@ func IsTerminal(v any) bool {
 func Need(cmd *cobra.Command, pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
-			return Usagef("%s: --%s is missing, want a file", Path(cmd), pairs[i])
+			return Usagef("%s: --%s is missing, want %s", Path(cmd), pairs[i],
+				wanted(cmd.Flags().Lookup(pairs[i])))
 		}
 	}
 	return nil

@@ -213,7 +213,7 @@ func (c *Client) prepare(n Name, commit string) error {
 	}
 	tag := filepath.Join(c.cache, "CACHEDIR.TAG")
 	if _, err := os.Lstat(tag); errors.Is(err, fs.ErrNotExist) {
-		return os.WriteFile(tag, []byte(cacheTag), 0o666)
+		return files.Write(tag, []byte(cacheTag), 0o666)
 	}
 	return nil
 }
