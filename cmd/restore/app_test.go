@@ -67,6 +67,8 @@ func TestUsageErrors(t *testing.T) {
 		"cache-type":             {[]string{"run", "--cache-type", "q8", "-p", "x"}, `--cache-type: got "q8", want f32|f16`},
 		"encoder-quant":          {[]string{"show", "--encoder-quant", "q4"}, `--encoder-quant: got "q4", want q8|q12|bf16|f16|f32`},
 		"picture's size":         {[]string{"show", "--picture", "40x"}, `--picture: got "40x", want WIDTHxHEIGHT`},
+		"no pixels to predict":   {[]string{"show", "--picture", "0x5"}, "--picture: out of range, got 0x5, want sides of 1 to 16384"},
+		"fewer than no tokens":   {[]string{"show", "--gen", "-1"}, "--gen: out of range, got -1, want 0 to 1048576"},
 		"pack without output":    {[]string{"pack", "--quant", "q4"}, "pack: --output is missing"},
 		"no pixels":              {[]string{"run", "-p", "?", "--image", picture, "--max-image-pixels", "0"}, "--max-image-pixels: out of range"},
 		"method nobody knows":    {[]string{"methods", "magic"}, `methods: unknown method, got "magic", want none|holov`},

@@ -47,6 +47,7 @@ func newShow(a *cli.App) *cobra.Command {
 	fs.StringVar(&f.picture, "picture", "672x672", "for a picture of this `size` in pixels")
 	fs.IntVar(&f.text, "text", 60, "for `N` tokens of text in the prompt")
 	fs.IntVar(&f.generated, "gen", 32, "for `N` tokens in the answer")
+	cli.Within(fs, 0, mostPredicted, "n-vis", "encoded", "text", "gen")
 	fs.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 	fs.BoolVar(&o.card, "card", false, "print the embedded model's card instead, in Markdown")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -92,6 +93,9 @@ func (o *showOptions) run(ctx context.Context, a *cli.App) error {
 	}
 	defer model.Close()
 	info := shown{Details: model.Details()}
+	if o.shape != "" {
+		info.Template = "" // that of a folder without one
+	}
 	info.Free, _ = restore.FreeMemory()
 	if info.Processor != "" || o.shape != "" {
 		info.Memory, err = o.footprint.predict(model, o.flags.Changed("n-vis"))
@@ -118,6 +122,12 @@ func (o *showOptions) run(ctx context.Context, a *cli.App) error {
 	_, err = fmt.Fprintln(a.Out, "\n'restore show --card' prints what this model can answer.")
 	return err
 }
+
+// Limits of the question whose memory is predicted.
+const (
+	mostPredicted = 1 << 20 // tokens
+	widestPicture = 1 << 14 // pixels of a side
+)
 
 // shownTokens is the default budget of run.
 const shownTokens = 64
@@ -219,6 +229,10 @@ func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory,
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
 		return nil, cli.Flagf("picture", "got %q, want WIDTHxHEIGHT", f.picture)
 	}
+	if min(f.width, f.height) < 1 || max(f.width, f.height) > widestPicture {
+		return nil, cli.Flagf("picture", "out of range, got %s, want sides of 1 to %d pixels",
+			f.picture, widestPicture)
+	}
 	if !asked {
 		all, err := m.PredictMemory(f.question(0), restore.Default)
 		if err != nil || all.Encoded < f.nVis {
@@ -292,8 +306,10 @@ func infoRows(i *restore.Details) [][]string {
 	if i.Tokens > 0 {
 		tokens = fmt.Sprintf("%d ids", i.Tokens)
 	}
-	optional("tokenizer", tokens)
-	optional("chat template", i.Template)
+	if i.Format != "" { // a shape has no folder
+		optional("tokenizer", tokens)
+		optional("chat template", i.Template)
+	}
 	optional("picture processor", i.Processor)
 	switch {
 	case i.NoVideos != "":
@@ -301,7 +317,9 @@ func infoRows(i *restore.Details) [][]string {
 	case i.Videos != "":
 		rows = append(rows, []string{"video processor", i.Videos})
 	}
-	rows = append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")})
+	if i.Format != "" || len(i.End) > 0 {
+		rows = append(rows, []string{"end of answer", strings.Trim(fmt.Sprint(i.End), "[]")})
+	}
 	if len(i.Unused) > 0 {
 		rows = append(rows, []string{
 			"generation settings", "not used: " + strings.Join(i.Unused, ", "),
