@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"image/png"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -309,7 +310,20 @@ func TestInterrupt(t *testing.T) {
 	if r.Out != "" || strings.Count(r.Err, "\n") > 1 {
 		t.Errorf("conversation after Ctrl-C: exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
 	}
+	ctx, cancel = context.WithCancel(context.Background())
+	questions, _ := io.Pipe()
+	a = cli.NewApp(thisProgram, readerFunc(func(p []byte) (int, error) {
+		cancel()
+		return questions.Read(p)
+	}), io.Discard, &errOut, clitest.Unset)
+	if code := cli.Execute(ctx, a, []string{"run"}); code != cli.ExitFailure {
+		t.Errorf("while a program's questions are read: exit %d, want %d", code, cli.ExitFailure)
+	}
 }
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 type writerFunc func([]byte) (int, error)
 

@@ -104,8 +104,11 @@ func (t *talk) run(ctx context.Context) error {
 			t.d.readAhead(ctx, &t.next)
 		}
 		line, err := next()
-		if err == io.EOF {
+		switch {
+		case err == io.EOF && t.person:
 			return nil
+		case err == io.EOF: // or a signal came before all questions were read
+			return context.Cause(ctx)
 		}
 		if err == nil {
 			err = t.line(ctx, line)
