@@ -289,6 +289,7 @@ func TestListRows(t *testing.T) {
 		{Name: "c/d", Cut: 500_000, Bytes: 500_000},
 		{Name: "e/f", Dead: 200_000, Bytes: 200_000},
 		{Name: "g/h"},
+		{Name: "i/j", Snapshots: []hub.Revision{{Commit: "c3", Refs: []string{"main"}}}},
 	}
 	want := [][]string{{"MODEL", "SIZE", "LAST USE", "NOTES"},
 		{"a/b:Q4_K_M", "2.0 MB", "3 hours ago", "also :Q8_0; revisions main, v1"},
@@ -296,6 +297,7 @@ func TestListRows(t *testing.T) {
 		{"c/d", "0.5 MB", "", "of an interrupted download; pull it again to continue"},
 		{"e/f", "0.2 MB", "", "of a download that no pull continues; rm deletes it"},
 		{"g/h", "0.0 MB", "", "no files"},
+		{"i/j", "0.0 MB", "", ""},
 		{"total", "3.7 MB", "", ""}}
 	if got := listRows(repos, now); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("got %q, want %q", got, want)

@@ -79,7 +79,7 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 				notes = append(notes, "revisions "+strings.Join(v.Refs, ", "))
 			}
 			rows = append(rows, []string{name.String(), bytesize.MB(v.Bytes),
-				ago(now.Sub(v.LastUse)), strings.Join(notes, "; ")})
+				ago(now, v.LastUse), strings.Join(notes, "; ")})
 		}
 		if r.Cut > 0 {
 			rows = append(rows, []string{r.Name, bytesize.MB(r.Cut), "",
@@ -93,9 +93,12 @@ func listRows(repos []hub.Repo, now time.Time) [][]string {
 	return append(rows, []string{"total", bytesize.MB(total), "", ""})
 }
 
-// ago formats the age of an event.
-func ago(d time.Duration) string {
+// ago says how long before now an event was; the zero time is none.
+func ago(now, event time.Time) string {
+	d := now.Sub(event)
 	switch day := 24 * time.Hour; {
+	case event.IsZero():
+		return ""
 	case d < time.Minute:
 		return "now"
 	case d < 2*time.Hour:

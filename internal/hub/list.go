@@ -20,7 +20,7 @@ type Repo struct {
 	Bytes     int64      `json:"bytes"`          // including incomplete downloads
 	Cut       int64      `json:"cut"`            // bytes of incomplete downloads that Pull can continue
 	Dead      int64      `json:"dead,omitempty"` // and of those that it cannot
-	LastUse   time.Time  `json:"lastUse"`
+	LastUse   time.Time  `json:"lastUse,omitzero"`
 	Snapshots []Revision `json:"snapshots"`
 	Problem   string     `json:"problem,omitempty"` // why it cannot be read
 }
@@ -30,8 +30,8 @@ type Revision struct {
 	Commit  string    `json:"commit"`
 	Refs    []string  `json:"refs"` // branches and tags
 	Files   int       `json:"files"`
-	Bytes   int64     `json:"bytes"` // of its files, which other snapshots may share
-	LastUse time.Time `json:"lastUse"`
+	Bytes   int64     `json:"bytes"`            // of its files, which other snapshots may share
+	LastUse time.Time `json:"lastUse,omitzero"` // zero: it has no files
 	Quants  []string  `json:"quants,omitempty"` // quantisations of its GGUF files
 }
 
