@@ -55,10 +55,17 @@ Nothing is sent anywhere without --hub or --server. Exit code 1 if a line is bad
 	cmd.Flags().BoolVar(&ask, "hub", false, "ask the hub once whether it answers")
 	cmd.Flags().StringVar(&server, "server", "", "ask the server at this `URL` whether it is ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var at *url.URL
+		if server != "" {
+			var err error
+			if at, err = serverURL(server); err != nil {
+				return err
+			}
+		}
 		found := slices.Concat(findProcessor(), findMemory(), findFolders(a),
 			findHub(cmd.Context(), a, ask), findProxies(a), findVariables(cmd.Root(), a))
-		if server != "" {
-			found = append(found, findServer(cmd.Context(), server))
+		if at != nil {
+			found = append(found, findServer(cmd.Context(), at))
 		}
 		return writeFindings(a, found)
 	}
@@ -228,12 +235,13 @@ func findHub(ctx context.Context, a *cli.App, ask bool) []finding {
 }
 
 // findServer asks a server whether it is ready to answer.
-func findServer(ctx context.Context, address string) finding {
+func findServer(ctx context.Context, at *url.URL) finding {
+	address := at.Redacted()
 	f := finding{subject: "server", text: address + " is ready"}
 	ctx, stop := context.WithTimeout(ctx, serverPatience)
 	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		strings.TrimRight(address, "/")+"/health", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath("health").String(),
+		nil)
 	if err == nil {
 		var resp *http.Response
 		if resp, err = http.DefaultClient.Do(req); err == nil {

@@ -70,6 +70,17 @@ func TestDoctor(t *testing.T) {
 	if r.Code != cli.ExitFailure || !strings.Contains(r.Out, server.URL+": 404 Not Found") {
 		t.Errorf("--server that is not ready: exit %d, output:\n%s", r.Code, r.Out)
 	}
+	hidden := "://me:xxxxx@"
+	r = with(context.Background(), env, "", "doctor", "--server",
+		strings.Replace(ready.URL, "://", "://me:secret@", 1))
+	if strings.Contains(r.Out, "secret") || !strings.Contains(r.Out, hidden) {
+		t.Errorf("--server with a password: got it in\n%s", r.Out)
+	}
+	env["HF_ENDPOINT"] = "https://me:secret@hub"
+	r = with(context.Background(), env, "", "doctor")
+	if strings.Contains(r.Out, "secret") || !strings.Contains(r.Out, hidden) {
+		t.Errorf("a hub with a password: got it in\n%s", r.Out)
+	}
 	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
 		t.Errorf("got %v left in the folder, %v", left, err)
 	}

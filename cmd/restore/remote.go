@@ -38,14 +38,23 @@ func (f *remoteFlags) open(ctx context.Context) (*client.Client, error) {
 var remoteUse = []string{"server", "api-key", "image", "prompt", "system-prompt", "n-predict",
 	"temp", "top-k", "top-p", "min-p", "seed", "json", "verbose", "quiet", "history"}
 
+// serverURL reads the value of --server.
+func serverURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		u.RawQuery != "" || u.Fragment != "" {
+		return nil, cli.Flagf("server", "got %q, want a URL as in http://127.0.0.1:8642", text)
+	}
+	return u, nil
+}
+
 // check refuses flags that do not work with --server.
 func (f *remoteFlags) check(fs *pflag.FlagSet) (err error) {
-	u, parseErr := url.Parse(f.url)
-	switch {
-	case f.url == "":
+	if f.url == "" {
 		return cli.NoUse(fs, true, "has no effect without --server", "api-key")
-	case parseErr != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return cli.Flagf("server", "got %q, want a URL as in http://127.0.0.1:8642", f.url)
+	}
+	if _, err := serverURL(f.url); err != nil {
+		return err
 	}
 	fs.VisitAll(func(flag *pflag.Flag) {
 		p, reduction := flag.Value.(*cli.ParameterFlag)

@@ -107,13 +107,14 @@ func attempt(ctx context.Context, a *App, args []string) (*cobra.Command, error)
 // parsed as flags of another command.
 func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
-	if err != nil || !cmd.HasAvailableSubCommands() || len(rest) == 0 ||
-		strings.HasPrefix(rest[0], "-") {
+	switch {
+	case err != nil || !cmd.HasAvailableSubCommands() || len(rest) == 0 ||
+		strings.HasPrefix(rest[0], "-"):
 		return cmd, nil // other errors are found when it runs
-	}
-	if cmd == root &&
-		(rest[0] == "help" || strings.HasPrefix(rest[0], "__complete")) {
-		return cmd, nil // a command of cobra
+	case cmd == root && rest[0] == "help": // of cobra: it takes what it does not know for nothing
+		return unknownCommand(root, rest[1:])
+	case cmd == root && strings.HasPrefix(rest[0], "__complete"):
+		return cmd, nil // of cobra too
 	}
 	return cmd, NoArgs(cmd, rest[:1])
 }

@@ -29,6 +29,10 @@ func findModels(ctx context.Context, a *App, flags *pflag.FlagSet) error {
 		return nil
 	}
 	pull := flags.Lookup("pull") != nil && flags.Lookup("pull").Value.String() == "true"
+	if shape := flags.Lookup("shape"); f.Value.String() == "" && !elsewhere(flags) &&
+		(shape == nil || !shape.Changed) {
+		return NoUse(flags, pull, "has no effect on the embedded model, want --model", "pull")
+	}
 	p := flags.Lookup("mmproj")
 	given := p != nil && p.Value.String() != ""
 	s, err := findModel(ctx, a, f.Value.String(), pull, given)

@@ -44,6 +44,9 @@ func New(getenv func(string) string) (*Client, error) {
 	if err != nil || endpoint.Scheme != "http" && endpoint.Scheme != "https" ||
 		endpoint.Host == "" ||
 		endpoint.RawQuery != "" || endpoint.Fragment != "" || endpoint.User != nil {
+		if err == nil {
+			address = endpoint.Redacted()
+		}
 		return nil, fmt.Errorf("hub: HF_ENDPOINT: got %q, want the address of a hub, as in https://huggingface.co", address)
 	}
 	c.endpoint = endpoint
