@@ -511,7 +511,7 @@ func TestGlob(t *testing.T) {
 		{"[ab].txt", "a.txt", true}, {"[!ab].txt", "a.txt", false}, {"[^a].txt", "^.txt", true},
 		{"[a", "[a", true}, {"a+b", "a+b", true},
 		{"a+b", "aab", false}, {"", "x", false}, {"é?", "éx", true}, {`a\b`, `a\b`, true},
-		{"[]]", "]", true},
+		{"[]]", "]", true}, {"d/", "d/a/b", true}, {"d/", "d", false}, {"d", "d/a", false},
 	} {
 		if got, err := glob(cs.pattern, cs.name); got != cs.want || err != nil {
 			t.Errorf("%q, %q: got %v, %v, want %v", cs.pattern, cs.name, got, err, cs.want)

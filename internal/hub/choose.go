@@ -261,8 +261,12 @@ func shards(index string, raw []byte) ([]string, error) {
 }
 
 // glob says whether name matches pattern by the rules of Python's fnmatch: * and ? also match
-// slashes, [abc] and [!abc] match one character.
+// slashes, [abc] and [!abc] match one character. As for huggingface_hub, a folder stands for all in
+// it.
 func glob(pattern, name string) (bool, error) {
+	if strings.HasSuffix(pattern, "/") {
+		pattern += "*"
+	}
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
 	for rest := pattern; rest != ""; {
