@@ -254,10 +254,25 @@ func (c *Client) nobody() error {
 
 type nameKey struct{}
 
-// Named gives the request under ctx a name among the requests of a client with an ID. Each name is
-// asked once: a later process finds its result.
+// names are the names of the requests under a context.
+type names struct {
+	first string
+	given atomic.Int64
+}
+
+// next returns the name of the next request.
+func (n *names) next() string {
+	if i := n.given.Add(1) - 1; i > 0 {
+		return n.first + "-" + strconv.FormatInt(i, 10)
+	}
+	return n.first
+}
+
+// Named gives the requests under ctx names among the requests of a client with an ID: the first is
+// called name, and the others, such as further choices, are numbered in order. Each name is asked
+// once: a later process finds its result.
 func Named(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, nameKey{}, name)
+	return context.WithValue(ctx, nameKey{}, &names{first: name})
 }
 
 // job is a request that waits for its result.
@@ -290,9 +305,10 @@ type job struct {
 
 // Submit implements restore.Service. If only a worker can detect an error, the job returns it.
 func (c *Client) Submit(ctx context.Context, r *restore.Request) (restore.Job, error) {
-	name, named := ctx.Value(nameKey{}).(string)
-	if !named {
-		name = newID()
+	name := newID()
+	given, named := ctx.Value(nameKey{}).(*names)
+	if named {
+		name = given.next()
 	}
 	j := &job{
 		id:     c.id + "." + name,

@@ -538,7 +538,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Ensure that results of a client with an ID are found by a later one, without being asked again.
+// Ensure that results of a client with an ID are found by a later one, without being asked again,
+// also those of several requests with one name.
 func TestNamed(t *testing.T) {
 	t.Parallel()
 	s := natsServer(t)
@@ -548,15 +549,25 @@ func TestNamed(t *testing.T) {
 		k := newClient(t, connect(t, s, quick), ClientOptions{ID: "journal"})
 		for i := range 20 {
 			ctx := Named(t.Context(), fmt.Sprint(i))
-			if a, err := asking(ctx, k, fmt.Sprint("q", i)); err != nil ||
-				a.Text != fmt.Sprint("q", i) {
-				t.Fatalf("got %+v, %v", a, err)
+			var jobs [3]restore.Job
+			for n := range jobs {
+				var err error
+				jobs[n], err = k.Submit(ctx, question(fmt.Sprintf("q%d-%d", i, n), nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n, j := range jobs {
+				want := fmt.Sprintf("q%d-%d", i, n)
+				if a, err := j.Answer(); err != nil || a.Text != want {
+					t.Fatalf("got %+v, %v, want %s", a, err, want)
+				}
 			}
 		}
 		k.Close()
 	}
-	if n := b.asked.Load(); n != 20 {
-		t.Errorf("%d asked, want 20", n)
+	if n := b.asked.Load(); n != 60 {
+		t.Errorf("%d asked, want 60", n)
 	}
 }
 
