@@ -209,6 +209,13 @@ func (c *Call) End(o *wire.Object, f *Front) error {
 	return err
 }
 
+// Draw sets the seed of a call that samples and whose body has none.
+func (c *Call) Draw(seed uint64) {
+	if !c.seeded && c.Sampling.Temperature > 0 {
+		c.Sampling.Seed = int64(seed % (1 << 53))
+	}
+}
+
 // Picture adds a picture to the call, whose URL is at path, and returns its part.
 func (c *Call) Picture(url []byte, path string) (*Picture, restore.Part) {
 	p := &Picture{Path: path, URL: url, picture: new(restore.Picture),

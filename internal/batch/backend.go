@@ -3,6 +3,7 @@ package batch
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -74,6 +75,7 @@ func (s Service) answer(ctx context.Context, r *Request) (any, error) {
 	case c.Idle:
 		return c.Whole(nil), nil
 	}
+	c.Draw(binary.LittleEndian.Uint64(r.Key[:])) // the same after a kill
 	a, err := s.ask(ctx, c)
 	if err == nil {
 		return c.Whole(a), nil

@@ -561,6 +561,49 @@ func TestService(t *testing.T) {
 	}
 }
 
+// Ensure that a line without a seed has one of its own, the same in every run, and that the seed of
+// a line stays.
+func TestSeed(t *testing.T) {
+	s := Service{Front: api.NewFront(new(busy), api.Settings{MaxImages: 1})}
+	seed := func(key Key, fields string) string {
+		r, err := s.Do(t.Context(), &Request{Method: "POST", URL: "/v1/chat/completions", Key: key,
+			Body: []byte(`{` + fields + hello[1:])})
+		var body struct{ Restore struct{ Seed json.Number } }
+		if err == nil {
+			err = json.Unmarshal(r.Body, &body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body.Restore.Seed.String()
+	}
+	one := seed(Key{1}, `"temperature":1,`)
+	if one == "" || one != seed(Key{1}, `"temperature":1,`) || one == seed(Key{2}, `"temperature":1,`) {
+		t.Errorf("got %q, want one for each line", one)
+	}
+	if got := seed(Key{1}, `"temperature":1,"seed":7,`); got != "7" {
+		t.Errorf("got %q, want the line's", got)
+	}
+	if got := seed(Key{1}, ``); got != "" {
+		t.Errorf("at temperature 0: got %q", got)
+	}
+}
+
+// Ensure that usage tells no cached tokens, on any route.
+func TestSettled(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"usage":{"prompt_tokens_details":{"cached_tokens":5}},"cached_tokens":5}`: `{"usage":{"prompt_tokens_details":{"cached_tokens":0}},"cached_tokens":5}`,
+		`{"usage":{"cached_tokens":5,"cache_write_tokens": 6}}`:                     `{"usage":{"cached_tokens":0,"cache_write_tokens":0}}`,
+		`{"usage":{"input_tokens":4,"cache_read_input_tokens":125}}`:                `{"usage":{"input_tokens":129,"cache_read_input_tokens":0}}`,
+		`{"usage":{"input_tokens":4,"cached_tokens":2}}`:                            `{"usage":{"input_tokens":4,"cached_tokens":0}}`,
+		`{"error":"x"}`: `{"error":"x"}`,
+	} {
+		if got := string(settled([]byte(in))); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
 // paused is a backend whose answers wait for a signal.
 type paused struct {
 	begun atomic.Int32
