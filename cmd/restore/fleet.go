@@ -40,6 +40,9 @@ func (o *answeringFlags) worker(
 	return c.NewWorker(ctx, wo)
 }
 
+// workerQueue is the queue of a worker's model: the fleet's queue limits its requests.
+const workerQueue = cli.MaxCount
+
 // types tells apart workers of one model that keep it in other types.
 func types(settings map[string]any) string {
 	var out []string
@@ -121,7 +124,7 @@ func (o *answeringFlags) openAt(
 	ctx context.Context, a *cli.App, log *slog.Logger, n *cli.NatsFlags, out *opened, p place,
 ) error {
 	if n.Embedded() {
-		o.shared = new(sharedFeatures)
+		o.shared, o.Queue = new(sharedFeatures), workerQueue
 	}
 	if n.URL == "" || n.Embedded() {
 		m, err := o.open(ctx, a, log)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -500,4 +501,60 @@ func TestFleetGateway(t *testing.T) {
 		t.Errorf("without workers: got %s, Retry-After %q", resp.Status,
 			resp.Header.Get("Retry-After"))
 	}
+}
+
+// Ensure that the queue of a gateway alone limits requests: the model of a worker, also of one in
+// the gateway's process, refuses none that the gateway has taken.
+func TestFleetQueue(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
+	s := startServer(t, "--nats", "embedded:0", "--parallel", "1", "--queue", "0")
+	models, err := http.Get(s.url + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer models.Body.Close()
+	if data, err := io.ReadAll(models.Body); err != nil ||
+		!strings.Contains(string(data), `"parallel":1,"queue":0}`) {
+		t.Errorf("limits: got %s, %v", data, err)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			resp, err := http.Post(s.url+"/v1/chat/completions", "", strings.NewReader(`{"messages":
+				[{"role":"user","content":"Hello"}], "max_tokens": 200, "ignore_eos": true}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+		})
+	}
+	all.Wait()
+	s.stop(syscall.SIGTERM)
+	if log := s.log.String(); strings.Contains(log, "request failed") ||
+		!strings.Contains(log, "status=200") {
+		t.Errorf("the log: %s", log)
+	}
+	url, _, _ := tested.Fleet(t, 1, "--parallel", "1")
+	s = startServer(t, "--nats", url)
+	for i := range 40 {
+		picture, err := os.ReadFile(clitest.Drawn(t, int64(100+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := fmt.Sprintf(`{"messages": [{"role": "user", "content": [{"type": "image_url",
+			"image_url": %q}]}]}`, base64.StdEncoding.EncodeToString(picture))
+		all.Go(func() {
+			resp, err := http.Post(s.url+"/tokenize", "", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("/tokenize: got %s", resp.Status)
+			}
+		})
+	}
+	all.Wait()
 }

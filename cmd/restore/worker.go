@@ -91,7 +91,7 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 		o.answering.shared = new(sharedFeatures)
 		o.answering.shared.open(ctx, c)
 	}
-	o.answering.Queue = 2 * o.answering.Parallel
+	o.answering.Queue = workerQueue
 	m, err := o.answering.open(ctx, a, log)
 	if err != nil {
 		return err

@@ -199,6 +199,7 @@ func (c *Client) use(ctx context.Context, key string) error {
 	if err := json.Unmarshal(e.Value(), &c.model.Info); err != nil {
 		return fmt.Errorf("fleet: model %s: %w", key, err)
 	}
+	c.model.Info.Queue = max(0, c.o.Queue) // a worker's limits nothing
 	if c.o.Same {
 		return c.uniform()
 	}
