@@ -172,14 +172,17 @@ func (x *exchange) readBody() ([]byte, error) {
 	}
 }
 
-// growBody waits until a body of size bytes may be in memory, and copies of some bytes.
+// growBody waits until a body of size bytes may be in memory, and copies of some bytes. Meanwhile
+// the body has no deadline, after which HTTP/2 would read no more of it.
 func (x *exchange) growBody(size, copies int64) error {
 	if size <= smallBody {
 		return nil
 	}
+	setReadDeadline(x.w, time.Time{})
 	err := x.share.grow(x.ctx, size+copies)
 	if err != nil {
 		x.w.Header().Set("Connection", "close")
+		setReadDeadline(x.w, time.Now()) // the rest is not read
 	}
 	return err
 }

@@ -189,6 +189,15 @@ func (w *writer) Write(b []byte) (n int, err error) {
 	}
 }
 
+// flush sends what was written. Until the next write the client has nothing to read: the time limit
+// of the last one would end a stream of HTTP/2.
+func (w *writer) flush() error {
+	c := http.NewResponseController(w.ResponseWriter)
+	err := c.Flush()
+	_ = c.SetWriteDeadline(time.Time{}) // see setReadDeadline
+	return err
+}
+
 // Unwrap lets http.ResponseController find the wrapped writer.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

@@ -13,9 +13,8 @@ import (
 
 // stream writes a reply piece by piece.
 type stream struct {
-	x       *exchange
-	call    *api.Call
-	control *http.ResponseController
+	x    *exchange
+	call *api.Call
 
 	mu      sync.Mutex   // of the fields below, and of writing
 	pending bytes.Buffer // not yet sent
@@ -25,9 +24,7 @@ type stream struct {
 }
 
 func (x *exchange) stream(c *api.Call) *stream {
-	return &stream{
-		x: x, call: c, control: http.NewResponseController(x.w), wrote: time.Now(),
-	}
+	return &stream{x: x, call: c, wrote: time.Now()}
 }
 
 // breakSilence sends a comment when nothing was written for some time, until stop is called. If the
@@ -101,7 +98,7 @@ func (s *stream) begin() {
 // send sends the pending bytes at once.
 func (s *stream) send() {
 	if s.write(); s.err == nil {
-		s.err = s.control.Flush()
+		s.err = s.x.w.flush()
 	}
 }
 

@@ -125,3 +125,71 @@ func TestTLS(t *testing.T) {
 		t.Errorf("after a change: got %d, want 2000", got)
 	}
 }
+
+// serveTLS is serve with a certificate, and a client that speaks HTTP/2.
+func serveTLS(t *testing.T, b *fake, change func(*Options)) (*rig, *http.Client) {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, cert, key, 1)
+	c, err := OpenCertificate(cert, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := serve(t, b, func(o *Options) {
+		o.Certificate = c
+		change(o)
+	})
+	r.url = strings.Replace(r.url, "http:", "https:", 1)
+	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	t.Cleanup(client.CloseIdleConnections)
+	return r, client
+}
+
+// ask asks over HTTP/2 and returns the whole reply.
+func ask(t *testing.T, c *http.Client, url, body string) (int, string) {
+	t.Helper()
+	resp, err := c.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	reply, err := io.ReadAll(resp.Body)
+	if err != nil || resp.ProtoMajor != 2 {
+		t.Errorf("got %s, %v after %s", resp.Proto, err, reply)
+	}
+	return resp.StatusCode, string(reply)
+}
+
+// Ensure that a stream of HTTP/2 may be silent for longer than a client may take to read.
+func TestSilentStream(t *testing.T) {
+	f := newFake()
+	f.pause = 200 * time.Millisecond
+	r, client := serveTLS(t, f, func(*Options) {})
+	r.unread = f.pause / 4
+	for path, end := range map[string]string{
+		"/v1/chat/completions": "data: [DONE]\n\n", "/api/chat": "}\n",
+	} {
+		_, reply := ask(t, client, r.url+path, strings.Replace(question, "{", `{"stream":true,`, 1))
+		if !strings.Contains(reply, " right") || !strings.HasSuffix(reply, end) {
+			t.Errorf("%s: got %s", path, reply)
+		}
+	}
+}
+
+// Ensure that a body of HTTP/2 that waits for memory is not told that it did not arrive.
+func TestBodyWaitsForMemoryTLS(t *testing.T) {
+	r, client := serveTLS(t, newFake(), func(o *Options) {
+		o.MaxBodyBytes, o.ReadTimeout, o.RequestTimeout = 4<<20, 3*time.Second, 0
+	})
+	all := &share{m: r.bodies}
+	if err := all.grow(t.Context(), r.bodies.free); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(4*time.Second, func() { all.shrink(0) })
+	status, reply := ask(t, client, r.url+"/v1/chat/completions", large(4<<20))
+	if status != http.StatusOK {
+		t.Errorf("got %d %s", status, reply)
+	}
+}
