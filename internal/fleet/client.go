@@ -521,9 +521,19 @@ func (c *Client) came(id string, data []byte) {
 		})
 	}
 	c.mu.Unlock()
-	if j != nil {
+	switch {
+	case j != nil:
 		go c.finish(j, data)
+	case c.o.ID == "": // it came when nobody waited any longer
+		go c.forget(id)
 	}
+}
+
+// forget removes a result that no later process will need.
+func (c *Client) forget(id string) {
+	call, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_ = c.Forget(call, id) // else it expires
 }
 
 // finish ends a job with its result.
@@ -538,8 +548,8 @@ func (c *Client) finish(j *job, data []byte) {
 		j.waited(r)
 	}
 	c.resolve(j, r, err)
-	if !j.named { // no later process will need it
-		_ = c.Forget(call, j.id)
+	if !j.named {
+		c.forget(j.id)
 	}
 }
 

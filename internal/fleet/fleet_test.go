@@ -613,6 +613,30 @@ func TestNamedLeft(t *testing.T) {
 	}
 }
 
+// Ensure that a result that comes when nobody waits for it any longer is removed, unless a later
+// process may need it.
+func TestResultTooLate(t *testing.T) {
+	t.Parallel()
+	c := connect(t, natsServer(t), quick)
+	runWorker(t, c, newEcho(1), "m1")
+	for _, id := range []string{"journal", ""} {
+		k := newClient(t, c, ClientOptions{ID: id})
+		key := k.id + ".left"
+		if _, err := c.results.Create(t.Context(), key, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		stays := !fleettest.Eventually(func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			_, err := c.results.Get(t.Context(), key)
+			return errors.Is(err, jetstream.ErrKeyNotFound) || k.early[key] != nil
+		})
+		if _, err := c.results.Get(t.Context(), key); stays || (err == nil) != (id != "") {
+			t.Errorf("client %q: stays %t, %v", id, stays, err)
+		}
+	}
+}
+
 // Ensure that a model is found by its name or key, and that a worker with another one never
 // takes its requests.
 func TestModels(t *testing.T) {
