@@ -613,6 +613,32 @@ func TestNamedLeft(t *testing.T) {
 	}
 }
 
+// Ensure that a message that cannot have a result is dropped, and does not keep a worker busy.
+func TestNoID(t *testing.T) {
+	t.Parallel()
+	c := connect(t, natsServer(t), quick)
+	b := newEcho(1)
+	runWorker(t, c, b, "m1")
+	for _, id := range []string{"", "name", "a client.name", "client.", "a.b.c"} {
+		m := nats.NewMsg(askSubject + "m1.key")
+		m.Header.Set(idHeader, id)
+		if _, err := c.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !fleettest.Eventually(func() bool {
+		info, err := c.work.Info(t.Context())
+		return err == nil && info.State.Msgs == 0
+	}) {
+		t.Error("the messages stay in the queue")
+	}
+	k := newClient(t, c, ClientOptions{})
+	if a, err := asking(t.Context(), k, "word"); err != nil || a.Text != "word" ||
+		b.asked.Load() != 1 {
+		t.Errorf("got %+v, %v, and %d asked, want 1", a, err, b.asked.Load())
+	}
+}
+
 // Ensure that a result that comes when nobody waits for it any longer is removed, unless a later
 // process may need it.
 func TestResultTooLate(t *testing.T) {

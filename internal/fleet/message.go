@@ -333,8 +333,7 @@ func (c *Conn) unpack(
 	if err := json.Unmarshal(data, &q); err != nil {
 		return nil, &badMessage{err}
 	}
-	if client, name, ok := strings.Cut(q.ID, "."); !ok || !isToken(client) || !isToken(name) ||
-		q.Ask == nil {
+	if !isID(q.ID) || q.Ask == nil {
 		return nil, &badMessage{fmt.Errorf("got id %.80q, want CLIENT.NAME and a request", q.ID)}
 	}
 	index := 0
@@ -389,6 +388,12 @@ func settle(raw *json.RawMessage) {
 	if string(*raw) == "null" {
 		*raw = nil
 	}
+}
+
+// isID reports whether s may be the id of a request.
+func isID(s string) bool {
+	client, name, ok := strings.Cut(s, ".")
+	return ok && isToken(client) && isToken(name)
 }
 
 // isToken reports whether s may be one token of a subject.

@@ -492,6 +492,11 @@ func (w *Worker) got(m *nats.Msg) {
 	if meta, err := m.Metadata(); err == nil {
 		d.tries = meta.NumDelivered
 	}
+	if !isID(d.id) { // it can have no result, nor notes of attempts
+		w.c.log.Error("a message of the queue is dropped", "id", d.id, "want", "CLIENT.NAME")
+		_ = m.Term() // if this fails, it is delivered again and ends here again
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch _, gone := w.unasked[d.id]; {
