@@ -308,7 +308,7 @@ func (o *batchOptions) open(ctx context.Context, a *cli.App, id string) (_ *answ
 		}
 	}()
 	err = o.answering.openAt(ctx, a, log, &o.nats, &out.opened, place{name: "restore batch",
-		folder: o.streams(), client: fleet.ClientOptions{ID: id}, drain: batchDrain})
+		folder: o.streams(), client: fleet.ClientOptions{ID: id}})
 	if err != nil {
 		return nil, err
 	}
@@ -328,10 +328,6 @@ func (o *batchOptions) open(ctx context.Context, a *cli.App, id string) (_ *answ
 	out.settings = o.answering.batchSettings(out.service.Info(), &settings, kernel)
 	return out, nil
 }
-
-// batchDrain is how long the worker in this process finishes requests at the end of a run. There
-// are none, unless the run was interrupted.
-const batchDrain = time.Millisecond
 
 // fileOf returns the hash of the files that pictures' URLs name.
 func fileOf(l *media.Loader) func(url string) ([sha256.Size]byte, bool) {

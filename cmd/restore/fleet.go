@@ -113,8 +113,6 @@ type place struct {
 	folder string // for the streams of an embedded server; "" is a temporary one
 	client fleet.ClientOptions
 	early  bool // without a fleet, begin before all weights of a packed file are checked
-	// drain is how long this process's worker finishes its requests at the end; 0: until all are
-	drain time.Duration
 }
 
 // openAt opens the service: the model, or the workers of --nats. With an embedded NATS server this
@@ -150,7 +148,7 @@ func (o *answeringFlags) openAt(
 	p.client.Model = o.Model.Path
 	if out.model != nil {
 		o.shared.open(ctx, c)
-		key, end, err := o.startWorker(ctx, c, out.model, p.drain)
+		key, end, err := o.startWorker(ctx, c, out.model)
 		if err != nil {
 			return err
 		}
@@ -177,11 +175,16 @@ func (o *answeringFlags) checkNATS(n *cli.NatsFlags) error {
 	return cli.CheckRemote(o.Flags)
 }
 
+// drainHere is how long a worker in the process of the NATS server finishes requests at its end.
+// All that somebody waits for have ended before, and the results of others would end with the
+// server.
+const drainHere = time.Millisecond
+
 // startWorker makes a loaded model one of the fleet's workers until end is called.
 func (o *answeringFlags) startWorker(
-	ctx context.Context, c *fleet.Conn, m *restore.Model, drain time.Duration,
+	ctx context.Context, c *fleet.Conn, m *restore.Model,
 ) (key string, end func(), err error) {
-	w, err := o.worker(ctx, c, m, fleet.WorkerOptions{Drain: drain})
+	w, err := o.worker(ctx, c, m, fleet.WorkerOptions{Drain: drainHere})
 	if err != nil {
 		return "", nil, err
 	}

@@ -175,3 +175,38 @@ func TestBatchByAPI(t *testing.T) {
 		})
 	}
 }
+
+// Ensure that a server with workers in its own process does not finish the lines of a batch when it
+// ends: the next start continues.
+func TestBatchAtTheEnd(t *testing.T) {
+	t.Parallel() // it mostly waits for processes
+	s := startServer(t, "--nats", "embedded:0", "--batch-dir", t.TempDir(), "--threads", "1",
+		"--parallel", "16")
+	b := s.begin(t, s.upload(t, func(to io.Writer) error {
+		for i := range 16 {
+			if _, err := fmt.Fprintf(to, `{"custom_id":"%d","method":"POST",`+
+				`"url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"?"}],`+
+				`"max_tokens":4000,"ignore_eos":true}}`+"\n", i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}).ID)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		var metrics []byte
+		s.call(t, "/metrics", "", nil, &metrics)
+		if strings.Contains(string(metrics), "restore_running{model=\"builtin\"} 1") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the lines of batch %s do not begin: %s", b.ID, metrics)
+		}
+	}
+	begun := time.Now()
+	if code := s.stop(syscall.SIGTERM); code != cli.ExitOK {
+		t.Errorf("exit %d, %s", code, s.log)
+	}
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("the server took %v to end", took)
+	}
+}
