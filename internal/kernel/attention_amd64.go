@@ -36,7 +36,7 @@ var attnAVXVNNI = func() attnOps {
 	ops.quadRows, ops.topQuads = attnQuadRowsAVX2, attnTopQuadsAVX2
 	ops.expQuads = attnExpQuadsAVX2
 	ops.wordValues = []attnWordTile{attnWords16AVXVNNI}
-	ops.toWords, ops.wordRows = attnRoundWordsAVX2, attnWordRowsAVX2
+	ops.scaleWords, ops.wordRows = attnRoundWordsAVX2, attnWordRowsAVX2
 	ops.columnHighs = attnColumnHighsAVX2
 	return ops
 }()
@@ -75,7 +75,7 @@ var attnVNNI = func() attnOps {
 	ops.quadRows, ops.topQuads = attnQuadRowsAVX512, attnTopQuadsAVX512
 	ops.expQuads = attnExpQuadsAVX512
 	ops.wordValues = []attnWordTile{attnWords64AVX512, attnWords32AVX512, attnWords16AVX512}
-	ops.toWords, ops.wordRows = attnRoundWordsAVX512, attnWordRowsAVX512
+	ops.scaleWords, ops.wordRows = attnRoundWordsAVX512, attnWordRowsAVX512
 	ops.columnHighs = attnColumnHighsAVX512
 	return ops
 }()

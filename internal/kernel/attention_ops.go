@@ -38,10 +38,10 @@ type attnOps struct {
 	probs func(a *float32, lda int, b, scales, p *float32, ldp int, sums, f, m *float32,
 		k, tiles int)
 	// wordValues are tiles of probabilities and values whose elements are pairs of int16 along k,
-	// with scales for rows and columns; toWords and wordRows make these, and columnHighs finds the
+	// with scales for rows and columns; scaleWords and wordRows make these, columnHighs finds the
 	// columns' scales; nil where others are faster
 	wordValues  []attnWordTile
-	toWords     func(dst, src *float32, n int, f float32)
+	scaleWords  func(dst, src *float32, n int, f float32)
 	wordRows    func(dst *float32, stride int, x, y *float32, srcStride, rows, n int, f *float32)
 	columnHighs func(high, x *float32, stride, rows, n int)
 	// words are products of int16 with scales, scores of one block and weighted sums of many (see

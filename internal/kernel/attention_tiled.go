@@ -760,7 +760,7 @@ func (t *attnTask) scaleValues(n int) {
 func (t *attnTask) probWords(p []float32, n int, sum float32) float32 {
 	full := t.vectors(n)
 	f := min(math.MaxInt16/t.ops.rowMax(&p[0], full), attnWordSum/sum, attnWordFar)
-	t.ops.toWords(&p[0], &p[0], full, f)
+	t.ops.scaleWords(&p[0], &p[0], full, f)
 	return 1 / f
 }
 
