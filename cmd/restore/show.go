@@ -94,7 +94,7 @@ func (o *showOptions) run(ctx context.Context, a *cli.App) error {
 	defer model.Close()
 	info := shown{Details: model.Details()}
 	if o.shape != "" {
-		info.Template = "" // that of a folder without one
+		info.Template = "" // a folder's without one
 	}
 	info.Free, _ = restore.FreeMemory()
 	if info.Processor != "" || o.shape != "" {

@@ -36,7 +36,7 @@ func run(benchmark, base string, points string, quoted float64) *eval.Records {
 	return r
 }
 
-// Ensure that runs with other parameters have other labels: they share no row of what is retained.
+// Ensure that runs with other parameters have other labels: they share no row of retained accuracy.
 func TestLabel(t *testing.T) {
 	for want, how := range map[string]map[string]any{
 		"unreduced":                           nil,

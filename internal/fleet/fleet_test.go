@@ -539,7 +539,7 @@ func TestAffinity(t *testing.T) {
 }
 
 // Ensure that results of a client with an ID are found by a later one, without being asked again,
-// also those of several requests with one name.
+// also for several requests with one name.
 func TestNamed(t *testing.T) {
 	t.Parallel()
 	s := natsServer(t)

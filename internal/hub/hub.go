@@ -102,7 +102,7 @@ func userFolder(getenv func(string) string) (string, error) {
 // variable matches a variable in a path.
 var variable = regexp.MustCompile(`\$(\w+|\{[^}]*\})`)
 
-// expand replaces a leading ~ and variables, as huggingface_hub does: what is not set stays.
+// expand replaces a leading ~ and variables, as huggingface_hub does: those that are not set stay.
 func expand(path string, getenv func(string) string) string {
 	home := ""
 	if path == "~" || len(path) > 1 && path[0] == '~' && os.IsPathSeparator(path[1]) {

@@ -489,7 +489,7 @@ func TestEtagChanges(t *testing.T) {
 	}
 }
 
-// Ensure that a file whose content is wrong ends only its own download: those of other files stop,
+// Ensure that a file whose content is wrong ends only its own download: other downloads stop,
 // and what they have received stays.
 func TestOthersStayWhole(t *testing.T) {
 	h, c, _ := start(t, nil)

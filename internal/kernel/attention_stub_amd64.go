@@ -29,7 +29,7 @@ func attnRoundWordsAVX2(dst *float32, src *float32, n int, f float32)
 //go:noescape
 func attnColumnHighsAVX2(high *float32, x *float32, stride int, rows int, n int)
 
-// attnWordRowsAVX2 sets the n elements of each row of dst to pairs of those of x and y, times those of f, rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
+// attnWordRowsAVX2 sets the n elements of each row of dst to pairs of those of x and y, multiplied by f and rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
 //
 //go:noescape
 func attnWordRowsAVX2(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)
@@ -210,7 +210,7 @@ func attnRoundWordsAVX512(dst *float32, src *float32, n int, f float32)
 //go:noescape
 func attnColumnHighsAVX512(high *float32, x *float32, stride int, rows int, n int)
 
-// attnWordRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, times those of f, rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
+// attnWordRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, multiplied by f and rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
 //
 //go:noescape
 func attnWordRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)

@@ -722,7 +722,7 @@ func (s *source) pairRows(v isa, words bool) {
 	name, to, needs := "attnPairRows", "rounded to bfloat16", " (AVX512_BF16)"
 	params := "dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int"
 	if words {
-		name, to, needs = "attnWordRows", "times those of f, rounded to int16, which they fit", ""
+		name, to, needs = "attnWordRows", "multiplied by f and rounded to int16, which they fit", ""
 		params += ", f *float32"
 	}
 	s.open(name+v.name, "sets the n elements of each row of dst to pairs of those of x and y, "+to+

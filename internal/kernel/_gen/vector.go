@@ -113,7 +113,7 @@ func (s *source) loop(v isa, pointers []string, body func()) {
 }
 
 // loops is loop for some vectors at a time, the i-th of which lies i vectors after the pointers. It
-// leaves in CX how many floats are left, less those of the vectors.
+// leaves in CX how many floats are left, less one step's.
 func (s *source) loops(v isa, pointers []string, vectors int, body func(i int)) {
 	again, done := s.name("loop"), s.name("done")
 	s.f("SUBQ $%d, CX", vectors*v.n)

@@ -111,7 +111,7 @@ const (
 
 // rotations reads the rotation of each kind of layers: from rope_parameters by kind, as
 // transformers 5 writes them, or from rope_theta, rope_scaling and rope_local_base_freq. Each key
-// of rope_scaling replaces that of layers without a window, as in transformers.
+// of rope_scaling replaces the one of layers without a window, as in transformers.
 func rotations(t *model.Values, c *llama.Config) {
 	nested, scaling := t.Has("rope_parameters"), t.Object("rope_scaling", false)
 	p := t.Object("rope_parameters", false)

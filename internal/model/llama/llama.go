@@ -129,7 +129,7 @@ type layer struct {
 // New binds the decoder under b: "model.*" and "lm_head.weight".
 func New(b *model.Binder, c Config) *Decoder {
 	d := &Decoder{Config: c}
-	if c.Rows != 0 { // what is added to rows, and Eps, are divided, so that norms are the same
+	if c.Rows != 0 { // additions to rows, and Eps, are divided, so that norms are the same
 		c.Eps /= c.Rows * c.Rows
 		d.scale = slices.Repeat([]float32{float32(c.Residual / c.Rows)}, c.Hidden)
 	}
