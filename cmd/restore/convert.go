@@ -112,8 +112,8 @@ func checkNewFolder(path string) error {
 	return nil
 }
 
-// makeFolder lets write fill a new or an empty folder, which has all files or none, and returns the
-// bytes of its files.
+// makeFolder lets write fill a new or an empty folder and returns the bytes of its files. A new
+// folder gets its name, and an empty one the files, only when all are complete.
 func makeFolder(
 	ctx context.Context,
 	a *cli.App,

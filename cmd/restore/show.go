@@ -159,28 +159,35 @@ func (f *footprintFlags) quants(
 	}
 	var list []quantSize
 	for _, t := range types {
-		n, err := m.WeightBytes(t)
-		if err != nil {
-			return nil, err
-		}
-		size := quantSize{Quant: string(t), Weights: n}
+		size := quantSize{Quant: string(t)}
 		if t == restore.AsStored {
 			size.Quant = ""
 		}
-		if memory != nil {
-			q, err := m.PredictMemory(f.question(memory.Kept), t)
-			if err != nil {
-				return nil, err
-			}
-			size.Peak = q.Peak
-			size.Seconds, err = m.PredictTimes(f.question(memory.Kept), t, a.Calibrating)
-			if err != nil {
-				return nil, err
-			}
+		var err error
+		if memory == nil {
+			size.Weights, err = m.WeightBytes(t)
+		} else {
+			err = size.predict(m, f.question(memory.Kept), t, a.Calibrating)
+		}
+		if err != nil {
+			return nil, err
 		}
 		list = append(list, size)
 	}
 	return list, nil
+}
+
+// predict sets the memory and the times of q with the decoder's weights in type t.
+func (s *quantSize) predict(
+	m *restore.Model, q restore.Question, t restore.WeightType, calibrating func(),
+) error {
+	memory, err := m.PredictMemory(q, t)
+	if err != nil {
+		return err
+	}
+	s.Weights, s.Peak = memory.Weights, memory.Peak
+	s.Seconds, err = m.PredictTimes(q, t, calibrating)
+	return err
 }
 
 // quantRows formats the sizes.

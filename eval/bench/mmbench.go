@@ -127,8 +127,10 @@ func (s *source) mmbRows(
 				At:   r.Where() + `, column "image"`,
 				Open: func() (io.ReadCloser, error) {
 					text, err := cell()
-					if other, ok := cells.Load(text); ok && err == nil {
-						text, err = other.(func() (string, error))()
+					if err == nil && len(text) <= maxIndex {
+						if other, ok := cells.Load(text); ok {
+							text, err = other.(func() (string, error))()
+						}
 					}
 					if err == nil && len(text) <= maxIndex {
 						return nil, fmt.Errorf("got %q, want a picture in base64, or the index of "+

@@ -50,8 +50,7 @@ func (e *Engine) PredictMemory(source *model.Source, s Question) (*Footprint, er
 	}
 	f := &Footprint{
 		Width: s.Width, Height: s.Height, Tokens: q.tokens, Encoded: q.encoded, Kept: q.kept,
-		Prompt: q.prompt, Generated: s.Generated,
-		Program: e.program}
+		Prompt: q.prompt, Generated: s.Generated, Program: e.program}
 	shape, rows := e.m.Decoder().Shape(), min(f.Prompt, prefillChunk)
 	f.Weights, _ = source.Resident()
 	f.Cache = e.shape.CacheBytes(f.Prompt+s.Generated, e.halves(source))

@@ -29,7 +29,7 @@ func attnRoundWordsAVX2(dst *float32, src *float32, n int, f float32)
 //go:noescape
 func attnColumnHighsAVX2(high *float32, x *float32, stride int, rows int, n int)
 
-// attnWordRowsAVX2 sets the n elements of each row of dst to pairs of those of x and y, multiplied by f and rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
+// attnWordRowsAVX2 sets the n elements of each row of dst to pairs of an element of x and one of y, multiplied by f and rounded to int16, which they fit. Rows of dst are stride apart, rows of x and y srcStride. rows must be at least 1.
 //
 //go:noescape
 func attnWordRowsAVX2(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)
@@ -170,7 +170,7 @@ func attnTall16AVX512(a *float32, lda int, b *float32, ldb int, c *float32, ldc 
 //go:noescape
 func attnRoundAVX512(dst *float32, src *float32, n int)
 
-// attnPairRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, rounded to bfloat16. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1 (AVX512_BF16).
+// attnPairRowsAVX512 sets the n elements of each row of dst to pairs of an element of x and one of y, rounded to bfloat16. Rows of dst are stride apart, rows of x and y srcStride. rows must be at least 1 (AVX512_BF16).
 //
 //go:noescape
 func attnPairRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int)
@@ -210,7 +210,7 @@ func attnRoundWordsAVX512(dst *float32, src *float32, n int, f float32)
 //go:noescape
 func attnColumnHighsAVX512(high *float32, x *float32, stride int, rows int, n int)
 
-// attnWordRowsAVX512 sets the n elements of each row of dst to pairs of those of x and y, multiplied by f and rounded to int16, which they fit. Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1.
+// attnWordRowsAVX512 sets the n elements of each row of dst to pairs of an element of x and one of y, multiplied by f and rounded to int16, which they fit. Rows of dst are stride apart, rows of x and y srcStride. rows must be at least 1.
 //
 //go:noescape
 func attnWordRowsAVX512(dst *float32, stride int, x *float32, y *float32, srcStride int, rows int, n int, f *float32)

@@ -745,7 +745,8 @@ const (
 	attnWordFar   = 0x1p100 // largest factor of a probability: the least, 2^-126, becomes 0
 )
 
-// scaleValues finds the scales of the values of n keys from t.c0 on, one for each column.
+// scaleValues finds the scales of the values of n keys from t.c0 on, one for each column. It leaves
+// their inverses in row, where pairValues reads them.
 func (t *attnTask) scaleValues(n int) {
 	t.valueScales, t.row = grow(t.valueScales, t.depth), grow(t.row, t.depth)
 	t.ops.columnHighs(&t.valueScales[0], &t.a.V[t.c0*t.a.VStride+t.kv*t.a.HeadDim], t.a.VStride, n,

@@ -725,9 +725,9 @@ func (s *source) pairRows(v isa, words bool) {
 		name, to, needs = "attnWordRows", "multiplied by f and rounded to int16, which they fit", ""
 		params += ", f *float32"
 	}
-	s.open(name+v.name, "sets the n elements of each row of dst to pairs of those of x and y, "+to+
-		". Rows of dst are stride apart, those of x and y srcStride. rows must be at least 1"+
-		needs+".", params, "")
+	s.open(name+v.name, "sets the n elements of each row of dst to pairs of an element of x "+
+		"and one of y, "+to+". Rows of dst are stride apart, rows of x and y srcStride. rows must "+
+		"be at least 1"+needs+".", params, "")
 	s.load("dst", "DI")
 	s.floats("stride", "DX")
 	s.load("x", "SI")

@@ -58,7 +58,7 @@ func TestYaRN(t *testing.T) {
 	}
 }
 
-// Ensure that a context of training beside the rotation has the last word, that an absent one is
+// Ensure that a context of training beside the rotation replaces one inside, that an absent one is
 // the whole context, and that a null truncate is false, as in transformers 5.24.
 func TestOriginalContext(t *testing.T) {
 	const common = `{"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,` +

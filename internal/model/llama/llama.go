@@ -21,6 +21,7 @@
 package llama
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -129,9 +130,11 @@ type layer struct {
 // New binds the decoder under b: "model.*" and "lm_head.weight".
 func New(b *model.Binder, c Config) *Decoder {
 	d := &Decoder{Config: c}
-	if c.Rows != 0 { // additions to rows, and Eps, are divided, so that norms are the same
-		c.Eps /= c.Rows * c.Rows
-		d.scale = slices.Repeat([]float32{float32(c.Residual / c.Rows)}, c.Hidden)
+	// Additions to rows, and Eps, are divided by Rows, so that norms are the same.
+	rows := cmp.Or(c.Rows, 1)
+	c.Eps /= rows * rows
+	if f := float32(cmp.Or(c.Residual, 1) / rows); f != 1 {
+		d.scale = slices.Repeat([]float32{f}, c.Hidden)
 	}
 	rope := nn.NewRoPE(c.HeadDim, c.Theta, c.Sections)
 	if c.Interleaved {

@@ -149,7 +149,7 @@ func TestNoVideoToken(t *testing.T) {
 	}
 }
 
-// Ensure that of the two names of a token the newer one has the last word, as in transformers 5.24.
+// Ensure that the newer name of a token goes before the older one, as in transformers 5.24.
 func TestTokenNames(t *testing.T) {
 	data := strings.Replace(string(shape05b), `"image_token_index": 151646`,
 		`"image_token_index": 151646, "image_token_id": 5, "video_token_id": 6`, 1)
