@@ -1,6 +1,7 @@
 package model
 
 import (
+	"embed"
 	"encoding/json"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -22,8 +23,10 @@ type Family struct {
 	Texts map[string]string
 	// Video is the video processor; without a class the family takes no videos.
 	Video imageproc.VideoKind
-	// Published are models whose speed is measured without their weights.
-	Published []Published
+	// Published are models whose speed is measured without their weights, and Shapes their
+	// config.json, see Shape.
+	Published []string
+	Shapes    embed.FS
 	// Across is how many of the encoder's squares stand side by side in a measured picture; 0: the
 	// encoder takes pictures of any size.
 	Across int
@@ -38,10 +41,10 @@ type Family struct {
 	Pad    bool
 }
 
-// Published is the config.json of a published model.
-type Published struct {
-	Name   string
-	Config []byte
+// Shape returns the config.json of a published model, nil if there is none.
+func (f *Family) Shape(name string) []byte {
+	config, _ := f.Shapes.ReadFile("shapes/" + name + ".json")
+	return config
 }
 
 // Settings returns what a [checkpoint.Export] makes of config.json, where that follows from what

@@ -4,6 +4,7 @@ package shape
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,9 +21,7 @@ import (
 // Names returns the names of the published models.
 func Names() (names []string) {
 	for _, f := range families.Table {
-		for _, p := range f.Published {
-			names = append(names, p.Name)
-		}
+		names = append(names, f.Published...)
 	}
 	return names
 }
@@ -60,10 +59,8 @@ func (s *side) UnmarshalJSON(data []byte) error {
 func New(name string, config []byte) (*Shape, error) {
 	s := &Shape{Name: name, Config: config}
 	for _, f := range families.Table {
-		for _, p := range f.Published {
-			if config == nil && p.Name == name {
-				s.Config = p.Config
-			}
+		if config == nil && slices.Contains(f.Published, name) {
+			s.Config = f.Shape(name)
 		}
 	}
 	if s.Config == nil {

@@ -203,7 +203,7 @@ func TestOneVision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, want := values(t, text), values(t, family.Published[1].Config)
+	got, want := values(t, text), values(t, family.Shape(family.Published[1]))
 	for _, token := range []string{"image_token_index", "video_token_index"} {
 		if id := got[token].(float64); id >= 0 {
 			t.Errorf("%s: got %v, want none of the vocabulary", token, id)

@@ -18,9 +18,9 @@ func TestTable(t *testing.T) {
 		for _, a := range f.Architectures {
 			classes = append(classes, a+" "+f.Tower)
 		}
-		for _, p := range f.Published {
-			if got, err := Of(p.Name, p.Config); err != nil || got != f {
-				t.Errorf("%s: got %v, %v, want %s", p.Name, got, err, f.Name)
+		for _, name := range f.Published {
+			if got, err := Of(name, f.Shape(name)); err != nil || got != f {
+				t.Errorf("%s: got %v, %v, want %s", name, got, err, f.Name)
 			}
 		}
 	}

@@ -41,8 +41,9 @@ func TestConfigRefused(t *testing.T) {
 		{`"linear"`, `"yarn"`, "rope_type"}, {`"factor": 8.0,`, ``, "factor"},
 		{`"sliding_window": 1024`, `"sliding_window": null`, "sliding_window"},
 	} {
-		data := strings.Replace(string(shape4b), c.old, c.new, 1)
-		if data == string(shape4b) {
+		shape := string(Family.Shape("gemma3-4b"))
+		data := strings.Replace(shape, c.old, c.new, 1)
+		if data == shape {
 			t.Fatalf("%s: nothing to change", c.old)
 		}
 		_, err := ParseConfig([]byte(data))
@@ -56,7 +57,7 @@ func TestConfigRefused(t *testing.T) {
 // Ensure that the published configs and the defaults of absent members are read as in transformers
 // 5.24.
 func TestConfig(t *testing.T) {
-	c, err := ParseConfig(shape4b)
+	c, err := ParseConfig(Family.Shape("gemma3-4b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +73,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("layer %d: window %v", i, sliding)
 		}
 	}
-	if c, err = ParseConfig(shape27b); err != nil || c.Text.Scale != 1/math.Sqrt(168) ||
-		c.Text.HeadDim != 128 {
+	if c, err = ParseConfig(Family.Shape("gemma3-27b")); err != nil ||
+		c.Text.Scale != 1/math.Sqrt(168) || c.Text.HeadDim != 128 {
 		t.Errorf("27B: %+v, %v", c, err)
 	}
 	const turned = `{"vision_config": {"image_size": 896, "patch_size": 14}, "text_config": ` +
@@ -145,8 +146,8 @@ func TestPictures(t *testing.T) {
 // FuzzConfig ensures that no config makes the parser panic, and that the cells of every accepted
 // one cover its patches.
 func FuzzConfig(f *testing.F) {
-	f.Add(shape4b)
-	f.Add(shape27b)
+	f.Add(Family.Shape("gemma3-4b"))
+	f.Add(Family.Shape("gemma3-27b"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig(data)
 		if err != nil || c.Vision.Grid() > 64 {

@@ -1,7 +1,7 @@
 package gemma3
 
 import (
-	_ "embed" // shapes
+	"embed"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -32,22 +32,13 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Gemma3ImageProcessor"}, New: imageproc.NewGemma3,
 	}},
-	Texts: map[string]string{"boi_token": before, "eoi_token": after},
-	Published: []model.Published{
-		{Name: "gemma3-4b", Config: shape4b}, {Name: "gemma3-12b", Config: shape12b},
-		{Name: "gemma3-27b", Config: shape27b},
-	},
+	Texts:     map[string]string{"boi_token": before, "eoi_token": after},
+	Published: []string{"gemma3-4b", "gemma3-12b", "gemma3-27b"}, Shapes: shapes,
 	Across: 1, Budgets: []string{"256", "128", "64", "32"},
 }
 
-var (
-	//go:embed shapes/gemma3-4b.json
-	shape4b []byte
-	//go:embed shapes/gemma3-12b.json
-	shape12b []byte
-	//go:embed shapes/gemma3-27b.json
-	shape27b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // export is what transformers' processor needs.
 var export = &checkpoint.Export{

@@ -72,8 +72,8 @@ func TestNoToken(t *testing.T) {
 // FuzzConfig ensures that no config makes the parser panic, and that pictures can be laid out with
 // an accepted one.
 func FuzzConfig(f *testing.F) {
-	f.Add(shape256m, uint8(3), uint8(4))
-	f.Add(shape22b, uint8(0), uint8(0))
+	f.Add(Family.Shape("smolvlm-256m"), uint8(3), uint8(4))
+	f.Add(Family.Shape("smolvlm2-2.2b"), uint8(0), uint8(0))
 	f.Fuzz(func(t *testing.T, data []byte, rows, cols uint8) {
 		c, err := ParseConfig(data)
 		if err != nil || c.Vision.Grid() > 32 {

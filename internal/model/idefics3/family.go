@@ -1,7 +1,7 @@
 package idefics3
 
 import (
-	_ "embed" // shapes
+	"embed"
 	"strings"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -19,15 +19,13 @@ const (
 // Family is Idefics3, and SmolVLM; in llama.cpp's files also SmolVLM2, which has no name of its own
 // there.
 var Family = family("idefics3", architecture, "Idefics3ImageProcessor", gguf,
-	model.Published{Name: "smolvlm-256m", Config: shape256m},
-	model.Published{Name: "smolvlm-500m", Config: shape500m})
+	"smolvlm-256m", "smolvlm-500m")
 
 // SmolVLM2 is the same under other names.
-var SmolVLM2 = family("smolvlm", smolVLM, "SmolVLMImageProcessor", nil,
-	model.Published{Name: "smolvlm2-2.2b", Config: shape22b})
+var SmolVLM2 = family("smolvlm", smolVLM, "SmolVLMImageProcessor", nil, "smolvlm2-2.2b")
 
 func family(
-	name, class, processor string, g *checkpoint.GGUF, published ...model.Published,
+	name, class, processor string, g *checkpoint.GGUF, published ...string,
 ) model.Family {
 	return model.Family{
 		Family: checkpoint.Family{
@@ -44,20 +42,14 @@ func family(
 		Texts: map[string]string{
 			"fake_image_token": fake, "global_image_token": global, "image_token": place,
 		},
-		Published: published,
-		Across:    across, Longest: true,
+		Published: published, Shapes: shapes,
+		Across: across, Longest: true,
 		Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 	}
 }
 
-var (
-	//go:embed shapes/smolvlm-256m.json
-	shape256m []byte
-	//go:embed shapes/smolvlm-500m.json
-	shape500m []byte
-	//go:embed shapes/smolvlm2-2.2b.json
-	shape22b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // export is what transformers' processor of the given class needs: without it, it would write 169
 // tokens for a tile.

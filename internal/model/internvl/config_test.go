@@ -34,7 +34,7 @@ func TestConfigRefused(t *testing.T) {
 		{`"rope_type": "dynamic", "type": "dynamic"`, `"rope_type": "su"`, "rope_type"},
 		{`"qwen2"`, `"qwen3", "attention_bias": true`, "attention_bias"},
 	} {
-		data := strings.Replace(string(shape1b), c.old, c.new, 1)
+		data := strings.Replace(string(Family.Shape("internvl3-1b")), c.old, c.new, 1)
 		if c.new == `0.125` {
 			data = strings.Replace(data, "[448, 448]", "434", 1)
 		}
@@ -49,7 +49,7 @@ func TestConfigRefused(t *testing.T) {
 // Ensure that the published config and the defaults of absent members are read as in transformers
 // 5.24.
 func TestConfig(t *testing.T) {
-	c, err := ParseConfig(shape1b)
+	c, err := ParseConfig(Family.Shape("internvl3-1b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestPictures(t *testing.T) {
 // FuzzConfig ensures that no config makes the parser panic, and that the views of every accepted
 // one can be laid out.
 func FuzzConfig(f *testing.F) {
-	f.Add(shape1b, uint8(3), uint8(4))
+	f.Add(Family.Shape("internvl3-1b"), uint8(3), uint8(4))
 	f.Add([]byte(`{"vision_config": {"image_size": 8, "patch_size": 4}, "downsample_ratio": 1,`+
 		`"text_config": {"model_type": "llama"}}`), uint8(1), uint8(2))
 	f.Fuzz(func(t *testing.T, data []byte, rows, cols uint8) {

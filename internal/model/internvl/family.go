@@ -1,7 +1,7 @@
 package internvl
 
 import (
-	_ "embed" // shapes
+	"embed"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -43,22 +43,13 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{processorClass}, New: imageproc.NewCrops,
 	}},
-	Texts: map[string]string{"start_image_token": before, "end_image_token": after},
-	Published: []model.Published{
-		{Name: "internvl3-1b", Config: shape1b}, {Name: "internvl3-2b", Config: shape2b},
-		{Name: "internvl3-8b", Config: shape8b},
-	},
+	Texts:     map[string]string{"start_image_token": before, "end_image_token": after},
+	Published: []string{"internvl3-1b", "internvl3-2b", "internvl3-8b"}, Shapes: shapes,
 	Across: 3, Budgets: []string{"all", "1280", "640", "320"},
 }
 
-var (
-	//go:embed shapes/internvl3-1b.json
-	shape1b []byte
-	//go:embed shapes/internvl3-2b.json
-	shape2b []byte
-	//go:embed shapes/internvl3-8b.json
-	shape8b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // export is what transformers' processor needs: without it, it would write 256 tokens for a tile.
 var export = &checkpoint.Export{

@@ -50,7 +50,7 @@ func TestOriginalSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := ParseConfig(shape1b)
+	want, err := ParseConfig(Family.Shape("internvl3-1b"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package llava
 
 import (
 	"bytes"
-	_ "embed" // shapes
+	"embed"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -34,9 +34,7 @@ var Family = model.Family{
 		{Classes: []string{"LlavaImageProcessor"}, New: imageproc.NewPadded},
 		{Classes: []string{"SiglipImageProcessor"}, New: imageproc.NewSigLIP},
 	},
-	Published: []model.Published{
-		{Name: "llava-1.5-7b", Config: shape7b}, {Name: "llava-1.5-13b", Config: shape13b},
-	},
+	Published: []string{"llava-1.5-7b", "llava-1.5-13b"}, Shapes: shapes,
 	Across: 1, Budgets: []string{"576", "192", "128", "64"},
 	System: System, Pad: true,
 }
@@ -45,12 +43,8 @@ var Family = model.Family{
 const System = "A chat between a curious user and an artificial intelligence assistant. " +
 	"The assistant gives helpful, detailed, and polite answers to the user's questions."
 
-var (
-	//go:embed shapes/llava-1.5-7b.json
-	shape7b []byte
-	//go:embed shapes/llava-1.5-13b.json
-	shape13b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // Prefixes of the canonical names.
 const (

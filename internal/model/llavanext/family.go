@@ -1,7 +1,7 @@
 package llavanext
 
 import (
-	_ "embed" // shapes
+	"embed"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -22,10 +22,10 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{
 		{Classes: []string{"LlavaNextImageProcessor"}, New: imageproc.NewTiles},
 	},
-	Published: []model.Published{{Name: "llava-next-7b", Config: shape7b}},
-	Across:    2, Budgets: []string{"all", "640", "320", "160"},
+	Published: []string{"llava-next-7b"}, Shapes: shapes,
+	Across: 2, Budgets: []string{"all", "640", "320", "160"},
 	System: llava.System,
 }
 
-//go:embed shapes/llava-next-7b.json
-var shape7b []byte
+//go:embed shapes
+var shapes embed.FS

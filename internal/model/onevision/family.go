@@ -1,7 +1,7 @@
 package onevision
 
 import (
-	_ "embed" // shapes
+	"embed"
 	"encoding/json"
 	"fmt"
 
@@ -25,20 +25,13 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"LlavaOnevisionImageProcessor"}, New: newProcessor,
 	}},
-	Video: imageproc.VideoKind{Class: "LlavaOnevisionVideoProcessor", New: withVideos},
-	Published: []model.Published{
-		{Name: "llava-onevision-0.5b", Config: shape05b},
-		{Name: "llava-onevision-7b", Config: shape7b},
-	},
+	Video:     imageproc.VideoKind{Class: "LlavaOnevisionVideoProcessor", New: withVideos},
+	Published: []string{"llava-onevision-0.5b", "llava-onevision-7b"}, Shapes: shapes,
 	Across: 3, Budgets: []string{"all", "1458", "640", "320"},
 }
 
-var (
-	//go:embed shapes/llava-onevision-0.5b.json
-	shape05b []byte
-	//go:embed shapes/llava-onevision-7b.json
-	shape7b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // export is what transformers' processor needs.
 var export = &checkpoint.Export{

@@ -12,7 +12,7 @@ import (
 
 func published(t testing.TB) *Config {
 	t.Helper()
-	c, err := ParseConfig(shape05b)
+	c, err := ParseConfig(Family.Shape("llava-onevision-0.5b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestConfigRefused(t *testing.T) {
 		{`"projector_hidden_act"`, `"image_grid_pinpoints": [[384, 100]], "projector_hidden_act"`, "image_grid_pinpoints"},
 		{`"projector_hidden_act"`, `"use_image_newline_parameter": false, "projector_hidden_act"`, "use_image_newline_parameter"},
 	} {
-		data := strings.Replace(string(shape05b), c.old, c.new, 1)
+		data := strings.Replace(string(Family.Shape("llava-onevision-0.5b")), c.old, c.new, 1)
 		_, err := ParseConfig([]byte(data))
 		if err == nil || !strings.Contains(err.Error(), c.names) ||
 			strings.Contains(err.Error(), "\n") {
@@ -141,7 +141,7 @@ func TestConfigRefused(t *testing.T) {
 func TestNoVideoToken(t *testing.T) {
 	for _, video := range []string{`151647`, `152000`, `null`} {
 		data := strings.NewReplacer(`: 151647`, `: `+video, `: 151646`, `: 90`,
-			`: 152000`, `: 151647`).Replace(string(shape05b))
+			`: 152000`, `: 151647`).Replace(string(Family.Shape("llava-onevision-0.5b")))
 		c, err := ParseConfig([]byte(data))
 		if err != nil || c.VideoToken != -1 || c.ImageToken != 90 || c.Text.Vocab != 151647 {
 			t.Errorf("%s: %+v, %v, want no videos", video, c, err)
@@ -151,7 +151,7 @@ func TestNoVideoToken(t *testing.T) {
 
 // Ensure that the newer name of a token goes before the older one, as in transformers 5.24.
 func TestTokenNames(t *testing.T) {
-	data := strings.Replace(string(shape05b), `"image_token_index": 151646`,
+	data := strings.Replace(string(Family.Shape("llava-onevision-0.5b")), `"image_token_index": 151646`,
 		`"image_token_index": 151646, "image_token_id": 5, "video_token_id": 6`, 1)
 	if c, err := ParseConfig([]byte(data)); err != nil || c.ImageToken != 5 || c.VideoToken != 6 {
 		t.Errorf("got %+v, %v, want the tokens 5 and 6", c, err)
@@ -170,8 +170,8 @@ func TestExportDefaults(t *testing.T) {
 // FuzzConfig ensures that no config makes the parser panic, and that every picture can be laid out
 // under an accepted one.
 func FuzzConfig(f *testing.F) {
-	f.Add(shape05b, uint16(97), uint16(131))
-	f.Add([]byte(strings.Replace(string(shape7b), `"patch_size": 14`, `"patch_size": 100`, 1)),
+	f.Add(Family.Shape("llava-onevision-0.5b"), uint16(97), uint16(131))
+	f.Add([]byte(strings.Replace(string(Family.Shape("llava-onevision-7b")), `"patch_size": 14`, `"patch_size": 100`, 1)),
 		uint16(1), uint16(65535))
 	f.Fuzz(func(t *testing.T, data []byte, h, w uint16) {
 		c, err := ParseConfig(data)

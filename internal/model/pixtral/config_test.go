@@ -103,8 +103,8 @@ func TestConfig(t *testing.T) {
 
 // FuzzConfig ensures that no config makes the parsers panic.
 func FuzzConfig(f *testing.F) {
-	f.Add(shape12b)
-	f.Add(shapeSmall31)
+	f.Add(Family.Shape("pixtral-12b"))
+	f.Add(Family.Shape("mistral-small-3.1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, parse := range []func([]byte) (*Config, error){ParseConfig, ParseMistral3} {
 			if c, err := parse(data); err == nil {
@@ -134,7 +134,7 @@ func prepare(t *testing.T, kind string) *imageproc.Patches {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patch, merge, err := k.family.Cell(k.family.Published[0].Config)
+	patch, merge, err := k.family.Cell(k.family.Shape(k.family.Published[0]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package pixtral
 
 import (
-	_ "embed" // shapes
+	"embed"
 	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -34,8 +34,8 @@ var Family = model.Family{
 		return newModel(ck, architecture, ParseConfig)
 	},
 	Text: llava.NewText, Processors: processors, Cell: cell(ParseConfig), Texts: texts,
-	Published: []model.Published{{Name: "pixtral-12b", Config: shape12b}},
-	Longest:   true, Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
+	Published: []string{"pixtral-12b"}, Shapes: shapes,
+	Longest: true, Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
 
 // Mistral3 is Mistral Small 3.1 and Ministral 3.
@@ -49,16 +49,12 @@ var Mistral3 = model.Family{
 	},
 	Text:       llava.TextOnly(mistral3+", text only", "mistral"),
 	Processors: processors, Cell: cell(ParseMistral3), Texts: texts,
-	Published: []model.Published{{Name: "mistral-small-3.1", Config: shapeSmall31}},
-	Longest:   true, Budgets: Family.Budgets,
+	Published: []string{"mistral-small-3.1"}, Shapes: shapes,
+	Longest: true, Budgets: Family.Budgets,
 }
 
-var (
-	//go:embed shapes/pixtral-12b.json
-	shape12b []byte
-	//go:embed shapes/mistral-small-3.1.json
-	shapeSmall31 []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 var texts = map[string]string{"image_break_token": rowEnd, "image_end_token": lastEnd}
 

@@ -1,7 +1,7 @@
 package qwen25vl
 
 import (
-	_ "embed" // shapes
+	"embed"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/model"
@@ -19,16 +19,10 @@ var Family = model.Family{
 		Bias: llama.Biased, GGUF: gguf,
 	},
 	New: New, Text: qwen2vl.Text(architecture), Processors: qwen2vl.Processors,
-	Video: qwen2vl.Video,
-	Published: []model.Published{
-		{Name: "qwen2.5-vl-3b", Config: shape3b}, {Name: "qwen2.5-vl-7b", Config: shape7b},
-	},
+	Video:     qwen2vl.Video,
+	Published: []string{"qwen2.5-vl-3b", "qwen2.5-vl-7b"}, Shapes: shapes,
 	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
 
-var (
-	//go:embed shapes/qwen2.5-vl-3b.json
-	shape3b []byte
-	//go:embed shapes/qwen2.5-vl-7b.json
-	shape7b []byte
-)
+//go:embed shapes
+var shapes embed.FS

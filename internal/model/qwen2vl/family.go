@@ -1,7 +1,7 @@
 package qwen2vl
 
 import (
-	_ "embed" // shapes
+	"embed"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -21,18 +21,12 @@ var Family = model.Family{
 		GGUF: gguf,
 	},
 	New: New, Text: Text(architecture), Processors: Processors, Video: Video,
-	Published: []model.Published{
-		{Name: "qwen2-vl-2b", Config: shape2b}, {Name: "qwen2-vl-7b", Config: shape7b},
-	},
+	Published: []string{"qwen2-vl-2b", "qwen2-vl-7b"}, Shapes: shapes,
 	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
 
-var (
-	//go:embed shapes/qwen2-vl-2b.json
-	shape2b []byte
-	//go:embed shapes/qwen2-vl-7b.json
-	shape7b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // Processors prepare pictures.
 var Processors = []imageproc.Kind{{

@@ -8,14 +8,14 @@ import (
 // Ensure that published configs are read, and that absent keys have the reference's defaults.
 func TestConfig(t *testing.T) {
 	for _, c := range []struct {
-		data                 []byte
+		name                 string
 		hidden, heads, depth int
 		tied                 bool
 	}{
-		{shape2b, 2048, 16, 24, true}, {shape4b, 2560, 32, 24, true},
-		{shape8b, 4096, 32, 27, false},
+		{"qwen3-vl-2b", 2048, 16, 24, true}, {"qwen3-vl-4b", 2560, 32, 24, true},
+		{"qwen3-vl-8b", 4096, 32, 27, false},
 	} {
-		got, err := ParseConfig(c.data)
+		got, err := ParseConfig(Family.Shape(c.name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,9 +72,10 @@ func TestConfigRefused(t *testing.T) {
 		{`"num_heads": 16`, `"num_heads": 512`, "num_heads"},
 		{`"num_key_value_heads": 8`, `"num_key_value_heads": 3`, "num_key_value_heads"},
 	} {
-		data := strings.Replace(string(shape2b), c.old, c.new, 1)
+		shape := string(Family.Shape("qwen3-vl-2b"))
+		data := strings.Replace(shape, c.old, c.new, 1)
 		_, err := ParseConfig([]byte(data))
-		if data == string(shape2b) || err == nil || !strings.Contains(err.Error(), c.names) ||
+		if data == shape || err == nil || !strings.Contains(err.Error(), c.names) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want one line that names %s", c.new, err, c.names)
 		}
@@ -83,7 +84,7 @@ func TestConfigRefused(t *testing.T) {
 
 // FuzzConfig ensures that no config makes the parser panic, and that an accepted one fits itself.
 func FuzzConfig(f *testing.F) {
-	f.Add(shape2b)
+	f.Add(Family.Shape("qwen3-vl-2b"))
 	f.Add([]byte(`{"text_config":{"hidden_size":3584,"rope_theta":5e6},"vision_config":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig(data)

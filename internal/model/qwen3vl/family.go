@@ -1,7 +1,7 @@
 package qwen3vl
 
 import (
-	_ "embed" // shapes
+	"embed"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -25,22 +25,13 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,
 	}},
-	Video: imageproc.VideoKind{Class: "Qwen3VLVideoProcessor", New: withClips},
-	Published: []model.Published{
-		{Name: "qwen3-vl-2b", Config: shape2b}, {Name: "qwen3-vl-4b", Config: shape4b},
-		{Name: "qwen3-vl-8b", Config: shape8b},
-	},
+	Video:     imageproc.VideoKind{Class: "Qwen3VLVideoProcessor", New: withClips},
+	Published: []string{"qwen3-vl-2b", "qwen3-vl-4b", "qwen3-vl-8b"}, Shapes: shapes,
 	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
 
-var (
-	//go:embed shapes/qwen3-vl-2b.json
-	shape2b []byte
-	//go:embed shapes/qwen3-vl-4b.json
-	shape4b []byte
-	//go:embed shapes/qwen3-vl-8b.json
-	shape8b []byte
-)
+//go:embed shapes
+var shapes embed.FS
 
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without
 // a head; a model with a tied head needs none.
