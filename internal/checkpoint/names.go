@@ -38,6 +38,17 @@ func Renamed(from, to string, modules ...string) (rules [][2]string) {
 	return rules
 }
 
+// NewForm is the form of models whose decoder's names begin with text, and its head's with head (""
+// if the files have none); their canonical names begin with decoder. rest are the other parts'
+// rules.
+func NewForm(name, by, decoder, text, head string, rest ...[2]string) Form {
+	rules := append(Renamed(text, decoder+"model.", TextModules...), rest...)
+	if head != "" {
+		rules = append(rules, [2]string{head, decoder + "lm_head."})
+	}
+	return Form{Name: name, By: by, Rules: rules}
+}
+
 // CLIPNames are llama.cpp's names of the weights of CLIP and SigLIP towers, for [GGUF.Names]. tower
 // is the prefix of the canonical names.
 func CLIPNames(tower string) [][2]string {

@@ -175,12 +175,7 @@ func inverse(order []int32) []int32 {
 
 // Form is defined by the prefixes of the decoder, its head ("" if it has none) and the tower.
 func Form(name, by, text, head, tower string) checkpoint.Form {
-	rules := append(checkpoint.Renamed(text, "model.", checkpoint.TextModules...),
-		[2]string{tower, "visual."})
-	if head != "" {
-		rules = append(rules, [2]string{head, "lm_head."})
-	}
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
+	return checkpoint.NewForm(name, by, "", text, head, [2]string{tower, "visual."})
 }
 
 // MostRows is how many rows go through products at once: enough for their full speed, few enough to

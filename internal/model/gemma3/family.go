@@ -25,10 +25,7 @@ var Family = model.Family{
 		Name: "gemma3", Architectures: []string{architecture}, Forms: llava.Forms, Export: export,
 		GGUF: gguf,
 	},
-	New: New,
-	Text: func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", decoder, parseText)
-	},
+	New: New, Text: textonly.New(architecture+", text only", decoder, parseText),
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Gemma3ImageProcessor"}, New: imageproc.NewGemma3,
 	}},

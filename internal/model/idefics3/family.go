@@ -35,9 +35,7 @@ func family(
 		New: func(ck *model.Source) (model.Multimodal, error) {
 			return newModel(ck, class)
 		},
-		Text: func(ck *model.Source) (model.Multimodal, error) {
-			return textonly.New(ck, class+", text only", decoder, parseText)
-		},
+		Text:       textonly.New(class+", text only", decoder, parseText),
 		Processors: []imageproc.Kind{{Classes: []string{processor}, New: imageproc.NewSplits}},
 		Texts: map[string]string{
 			"fake_image_token": fake, "global_image_token": global, "image_token": place,
@@ -72,11 +70,6 @@ var forms = []checkpoint.Form{
 
 // form is defined by the prefixes of the parts and of the head ("" if it has none).
 func form(name, by, prefix, head string) checkpoint.Form {
-	rules := append(checkpoint.Renamed(prefix+"text_model.", decoder+"model.",
-		checkpoint.TextModules...), checkpoint.Renamed(prefix, "model.", "vision_model.",
-		"connector.")...)
-	if head != "" {
-		rules = append(rules, [2]string{head, decoder + "lm_head."})
-	}
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
+	return checkpoint.NewForm(name, by, decoder, prefix+"text_model.", head,
+		checkpoint.Renamed(prefix, "model.", "vision_model.", "connector.")...)
 }

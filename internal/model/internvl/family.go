@@ -31,14 +31,14 @@ var Family = model.Family{
 	},
 	New: New,
 	Text: func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", decoder,
+		return textonly.New(architecture+", text only", decoder,
 			func(v *model.Values) llama.Config {
 				var c Config
 				c.readText(v)
 				_, head := ck.Tensor(decoder + "lm_head.weight")
 				c.Text.Tie(head)
 				return c.Text
-			})
+			})(ck)
 	},
 	Processors: []imageproc.Kind{{
 		Classes: []string{processorClass}, New: imageproc.NewCrops,
@@ -67,10 +67,8 @@ var export = &checkpoint.Export{
 
 // form is defined by the prefixes of the decoder, its head, and all else.
 func form(name, by, text, head, rest string) checkpoint.Form {
-	rules := append(checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
+	return checkpoint.NewForm(name, by, decoder, text, head,
 		checkpoint.Renamed(rest, "", tower, "multi_modal_projector.")...)
-	rules = append(rules, [2]string{head, decoder + "lm_head."})
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
 }
 
 // forms are the forms of the weights' names.

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -55,13 +54,9 @@ const (
 // form is defined by the prefixes of the decoder, its head ("" if it has none), the tower, and of
 // projector and newline.
 func form(name, by, text, head, vision, rest string) checkpoint.Form {
-	rules := slices.Concat(checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
-		checkpoint.Renamed(vision, tower, checkpoint.CLIPModules...), checkpoint.Renamed(rest, "",
-			"multi_modal_projector.", "image_newline"))
-	if head != "" {
-		rules = append(rules, [2]string{head, decoder + "lm_head."})
-	}
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
+	return checkpoint.NewForm(name, by, decoder, text, head,
+		append(checkpoint.Renamed(vision, tower, checkpoint.CLIPModules...),
+			checkpoint.Renamed(rest, "", "multi_modal_projector.", "image_newline")...)...)
 }
 
 // Forms are the forms of the weights' names. save_pretrained of a base class writes those without
@@ -148,8 +143,6 @@ var NewText = TextOnly("LlamaForCausalLM", "llama")
 // TextOnly returns a constructor of the decoder alone, for files without an encoder; kind is as for
 // [ReadText].
 func TextOnly(architecture, kind string) func(*model.Source) (model.Multimodal, error) {
-	return func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture, decoder,
-			func(v *model.Values) llama.Config { return ReadText(v, kind) })
-	}
+	return textonly.New(architecture, decoder,
+		func(v *model.Values) llama.Config { return ReadText(v, kind) })
 }

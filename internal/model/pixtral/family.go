@@ -2,7 +2,6 @@ package pixtral
 
 import (
 	"embed"
-	"slices"
 
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/imageproc"
@@ -76,13 +75,8 @@ func cell(parse func([]byte) (*Config, error)) func([]byte) (patch, merge int, e
 // form is defined by the prefixes of the decoder, its head ("" if it has none), and of tower and
 // projector.
 func form(name, by, text, head, rest string) checkpoint.Form {
-	rules := slices.Concat(
-		checkpoint.Renamed(text, decoder+"model.", checkpoint.TextModules...),
-		checkpoint.Renamed(rest, "", tower, projector))
-	if head != "" {
-		rules = append(rules, [2]string{head, decoder + "lm_head."})
-	}
-	return checkpoint.Form{Name: name, By: by, Rules: rules}
+	return checkpoint.NewForm(name, by, decoder, text, head,
+		checkpoint.Renamed(rest, "", tower, projector)...)
 }
 
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without

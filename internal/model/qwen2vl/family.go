@@ -39,9 +39,7 @@ var Video = imageproc.VideoKind{Class: "Qwen2VLVideoProcessor", New: withVideos}
 
 // Text returns the constructor of a model without encoder.
 func Text(architecture string) func(ck *model.Source) (model.Multimodal, error) {
-	return func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", "", parseText)
-	}
+	return textonly.New(architecture+", text only", "", parseText)
 }
 
 // Forms are the forms of the weights' names. save_pretrained of a base class writes the one without

@@ -18,10 +18,7 @@ var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "qwen3_vl", Architectures: []string{architecture}, Forms: forms, GGUF: gguf,
 	},
-	New: New,
-	Text: func(ck *model.Source) (model.Multimodal, error) {
-		return textonly.New(ck, architecture+", text only", "", parseText)
-	},
+	New: New, Text: textonly.New(architecture+", text only", "", parseText),
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,
 	}},

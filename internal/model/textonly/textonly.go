@@ -16,25 +16,27 @@ var errNoEncoder = errors.New("textonly: the model's files hold no picture encod
 // Model is a bound decoder.
 type Model struct{ llama.Model }
 
-// New binds the decoder whose weights' names begin with prefix. read returns its configuration.
+// New returns the constructor of a decoder whose weights' names begin with prefix. read returns its
+// configuration.
 func New(
-	ck *model.Source, architecture, prefix string,
-	read func(v *model.Values) llama.Config,
-) (model.Multimodal, error) {
-	v, err := model.ParseConfig(ck.Config())
-	if err != nil {
-		return nil, err
+	architecture, prefix string, read func(v *model.Values) llama.Config,
+) func(ck *model.Source) (model.Multimodal, error) {
+	return func(ck *model.Source) (model.Multimodal, error) {
+		v, err := model.ParseConfig(ck.Config())
+		if err != nil {
+			return nil, err
+		}
+		c := read(v)
+		if err := v.Err(); err != nil {
+			return nil, err
+		}
+		b := model.NewBinder(ck)
+		m := &Model{llama.Model{Text: llama.New(b.In(prefix), c), Image: -1, Video: -1}}
+		if err := m.Finish(b, architecture, &c); err != nil {
+			return nil, err
+		}
+		return m, nil
 	}
-	c := read(v)
-	if err := v.Err(); err != nil {
-		return nil, err
-	}
-	b := model.NewBinder(ck)
-	m := &Model{llama.Model{Text: llama.New(b.In(prefix), c), Image: -1, Video: -1}}
-	if err := m.Finish(b, architecture, &c); err != nil {
-		return nil, err
-	}
-	return m, nil
 }
 
 // Pictures implements model.Multimodal: it returns an error, because there is no encoder.
