@@ -204,7 +204,6 @@ type bench struct {
 
 // benchBudget is one budget of --n-vis.
 type benchBudget struct {
-	text  string
 	count int     // number of tokens; 0: not given as a number
 	share float64 // share of all tokens; 0: not given as a share; 1: all
 }
@@ -219,13 +218,13 @@ func (n benchBudget) of(tokens int) int {
 
 func parseBudget(s string) (benchBudget, error) {
 	if s == "all" {
-		return benchBudget{s, 0, 1}, nil
+		return benchBudget{0, 1}, nil
 	}
 	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= shape.MaxPatches {
-		return benchBudget{s, n, 0}, nil
+		return benchBudget{n, 0}, nil
 	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil && f > 0 && f <= 1 {
-		return benchBudget{s, 0, f}, nil
+		return benchBudget{0, f}, nil
 	}
 	return benchBudget{}, cli.Flagf("n-vis", "got %q, want a number of tokens up to %d, a "+
 		"share up to 1, or all", s, shape.MaxPatches)

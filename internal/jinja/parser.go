@@ -34,11 +34,8 @@ type (
 		filter *filterExpr // applied to the body, or nil
 		line   int
 	}
-	macroStmt struct {
-		m    *macroDef
-		line int
-	}
-	callStmt struct {
+	macroStmt struct{ m *macroDef }
+	callStmt  struct {
 		call   *callExpr
 		caller *macroDef
 		line   int
@@ -77,10 +74,7 @@ type macroDef struct {
 type (
 	expr     interface{}
 	literal  struct{ v value }
-	nameExpr struct {
-		name string
-		line int
-	}
+	nameExpr struct{ name string }
 	listExpr struct {
 		items []expr
 		tuple bool
@@ -292,7 +286,7 @@ func (p *parser) statement(name string, line int) stmt {
 		m := p.signature(p.wantName())
 		p.end()
 		m.body = p.inner("endmacro")
-		return macroStmt{m, line}
+		return macroStmt{m}
 	case "call":
 		caller := &macroDef{name: "caller"}
 		if p.isOp("(") {
@@ -622,7 +616,7 @@ func (p *parser) primary() expr {
 		case "none", "None":
 			return &literal{nil}
 		}
-		return &nameExpr{t.text, t.line}
+		return &nameExpr{t.text}
 	case tokString:
 		s := t.text
 		for p.peek().kind == tokString {

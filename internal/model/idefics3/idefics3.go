@@ -183,7 +183,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 			return nil, err
 		}
 		n := l.Count * one
-		pics[i] = &picture{m, px.Data[i*most*one : i*most*one+n], l, model.Rigid{Of: m.shape(l)}}
+		pics[i] = &picture{px.Data[i*most*one : i*most*one+n], l, model.Rigid{Of: m.shape(l)}}
 	}
 	return pics, nil
 }
@@ -201,7 +201,6 @@ func (m *Model) shape(l *layout) *model.Shape {
 
 // picture is one picture as square views [Count, 3, side, side], the whole of it last.
 type picture struct {
-	m   *Model
 	px  []float32
 	lay *layout
 	model.Rigid

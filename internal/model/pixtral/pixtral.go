@@ -233,7 +233,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	pics, at := make([]model.Picture, len(px.GridTHW)), 0
 	for i, g := range px.GridTHW {
 		n := g[1] * g[2] * row
-		pics[i] = &picture{m, px.Data[at : at+n], g, model.Rigid{Of: m.shape(g, end, last)}}
+		pics[i] = &picture{px.Data[at : at+n], g, model.Rigid{Of: m.shape(g, end, last)}}
 		at += n
 	}
 	return pics, nil
@@ -269,7 +269,6 @@ func (m *Model) shape(g [3]int, end, last int32) *model.Shape {
 
 // picture is the patches [patches, 3·patch²] of one picture.
 type picture struct {
-	m    *Model
 	px   []float32
 	grid [3]int
 	model.Rigid
