@@ -116,40 +116,27 @@ func (f *file) Flag(name string, def bool) bool {
 
 // Flags implements checkpoint.Metadata.
 func (f *file) Flags(name string) []bool {
-	v, ok := f.key(name, bools)
-	if !ok {
-		return nil
-	}
-	list := make([]bool, v.count)
-	for i := range list {
-		list[i] = v.data[i] != 0
-	}
-	return list
+	return listOf(f, name, bools, func(v value, i int) bool { return v.data[i] != 0 })
 }
 
 // Numbers implements checkpoint.Metadata.
 func (f *file) Numbers(name string) []int {
-	v, ok := f.key(name, wholes)
-	if !ok {
-		return nil
-	}
-	list := make([]int, v.count)
-	for i := range list {
-		list[i] = int(int64(v.int(i)))
-	}
-	return list
+	return listOf(f, name, wholes, func(v value, i int) int { return int(int64(v.int(i))) })
 }
 
-func (f *file) floats(name string) []float64 {
-	v, ok := f.key(name, floats)
+func (f *file) floats(name string) []float64 { return listOf(f, name, floats, value.float) }
+
+// listOf returns the items of a list, nil if the key has none of that kind.
+func listOf[T any](f *file, name string, want kind, item func(v value, i int) T) []T {
+	v, ok := f.key(name, want)
 	if !ok {
 		return nil
 	}
-	list := make([]float64, v.count)
-	for i := range list {
-		list[i] = v.float(i)
+	out := make([]T, v.count)
+	for i := range out {
+		out[i] = item(v, i)
 	}
-	return list
+	return out
 }
 
 func (f *file) strings(name string) []string {
