@@ -297,9 +297,7 @@ func (e *Engine) tokenize(messages []chat.Message, pics []*picture) ([]int32, er
 	if err != nil {
 		return nil, err
 	}
-	if err := e.fillMoments(parts, pics); err != nil {
-		return nil, err
-	}
+	e.fillMoments(parts, pics)
 	if err := e.frame(parts); err != nil {
 		return nil, err
 	}

@@ -120,11 +120,11 @@ func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
 // fillMoments replaces the place of each video in a rendered prompt by one place for each of its
 // moments, after a text that tells its time. A model for which a video is one picture needs none.
 // Users' text has no places.
-func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
+func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) {
 	m, ok := e.m.(model.Timed)
 	place, known := e.tok.Token(e.m.VideoToken())
 	if !ok || !known {
-		return nil
+		return
 	}
 	before, after := m.Around()
 	var videos []string
@@ -154,7 +154,6 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) error {
 		}
 		parts[i].Text = b.String() + text
 	}
-	return nil
 }
 
 // frame writes the model's tokens around the place of each picture in a rendered prompt. Users'
