@@ -39,20 +39,25 @@ func amxRowBytes(dst *byte, x *float32, steps int, scale *float32)
 //go:noescape
 func amxStore(dst *float32, ldd int, c *float32, size int, strips int, rows int, bias *float32)
 
-// attnPairs64AMX is an attnTile of pairs of bfloat16 with a panel of 64 columns. A tile has 16 rows; k is rounded up to 16 pairs.
+// attnPairs64AMX is an attnTile of pairs of bfloat16 with a panel of 64 columns. A tile has 32 rows; k is rounded up to 16 pairs.
 //
 //go:noescape
 func attnPairs64AMX(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnPairs32AMX is an attnTile of pairs of bfloat16 with a panel of 32 columns. A tile has 16 rows; k is rounded up to 16 pairs.
+// attnPairs32AMX is an attnTile of pairs of bfloat16 with a panel of 32 columns. A tile has 32 rows; k is rounded up to 16 pairs.
 //
 //go:noescape
 func attnPairs32AMX(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
 
-// attnPairs16AMX is an attnTile of pairs of bfloat16 with a panel of 16 columns. A tile has 16 rows; k is rounded up to 16 pairs.
+// attnPairs16AMX is an attnTile of pairs of bfloat16 with a panel of 16 columns. A tile has 32 rows; k is rounded up to 16 pairs.
 //
 //go:noescape
 func attnPairs16AMX(a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int)
+
+// attnProbsAMX sets 32 rows of groups·32 bfloat16 elements of p, which are ldp float32 apart, to 2^(x - m[row]), rounded, where x is what attnPairs64AMX computes with panels of 64 keys, which are panel float32 apart, and adds them, not rounded, to the 16 sums of the row. What is below 2^-126 becomes that. The error is that of attnExpRound before rounding. In groups after the first whole ones, elements become 0 whose bit in masks is not set; masks has 32 bits for each row of such a group. scratch has attnProbsScratch elements. Beside the products of a group, all 32 rows of another become probabilities: loads, dots and stores of them beside each of the four loads and the four products of 16 pairs of k, and the two first stores, at least 16 before these. active, lag, other and half are the function's own.
+//
+//go:noescape
+func attnProbsAMX(a *float32, lda int, b *float32, panel int, p *float32, ldp int, sums *float32, m *float32, scratch *float32, masks *uint32, k int, groups int, whole int, loads int, dots int, stores int, active int, lag int, other int, half int)
 
 // tileLoopAMX runs n rounds of four independent TDPBF16PS of whole tiles, whose operands are at data.
 //

@@ -98,8 +98,8 @@ var attnBF16 = func() attnOps {
 var attnAMX = func() attnOps {
 	ops := attnBF16
 	ops.pairs = []attnTile{attnPairs64AMX, attnPairs32AMX, attnPairs16AMX}
-	ops.quads, ops.tall = nil, nil
-	ops.pairHeight, ops.pairUnit = tileRows, 16
+	ops.quads, ops.tall, ops.probs, ops.pairProbs = nil, nil, nil, attnProbsAMX
+	ops.pairHeight, ops.pairUnit = pairRows, tileRows
 	return ops
 }()
 

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"math"
 	"math/rand"
 	"testing"
 	"unsafe"
@@ -16,6 +17,7 @@ func TestAttendTileLayout(t *testing.T) {
 	}
 	ops := attnAMX
 	ops.pairs = []attnTile{tileByWords(64), tileByWords(32), tileByWords(16)}
+	ops.pairProbs = probsByWords
 	pool := NewPool(2)
 	defer pool.Close()
 	r := rand.New(rand.NewSource(10))
@@ -37,14 +39,45 @@ func TestAttendTileLayout(t *testing.T) {
 	}
 }
 
-// tileByWords is attnPairs for tiles of 16 rows, whose k is rounded up to whole units.
+// probsByWords is attnProbsAMX.
+func probsByWords(a *float32, lda int, b *float32, panel int, p *float32, ldp int, sums, m,
+	_ *float32, masks *uint32, k, groups, whole, loads, dots, stores, _, _, _, _ int) {
+	const half = attnFusedGroup
+	if steps := (k + 15) / 16; 4*steps*(loads+dots)+2*stores != pairRows ||
+		4*steps*(loads+dots) < tileRows {
+		panic("other rows than those of a tile become probabilities beside the products")
+	}
+	scores := make([]float32, pairRows*2*half)
+	for g := range groups {
+		if g%2 == 0 {
+			tileByWords(2*half)(a, lda, offset(b, g/2*panel), 2*half, &scores[0], 2*half, k, 1, 0)
+		}
+		for r := range pairRows {
+			seen := ^uint32(0)
+			if g >= whole {
+				seen = unsafe.Slice(masks, pairRows*(groups-whole))[(g-whole)*pairRows+r]
+			}
+			to := unsafe.Slice((*uint16)(unsafe.Pointer(offset(p, r*ldp+g*half/2))), half)
+			for i := range half {
+				x := math.Exp2(float64(scores[r*2*half+g%2*half+i] - *offset(m, r)))
+				if seen>>i&1 == 0 {
+					x = 0
+				}
+				*offset(sums, r*16+i%16) += float32(x)
+				to[i] = roundBF16(float32(x))
+			}
+		}
+	}
+}
+
+// tileByWords is attnPairs for tiles of 32 rows, whose k is rounded up to whole units.
 func tileByWords(w int) attnTile {
 	return func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int) {
 		pair := func(p *float32, i int) (low, high float32) {
 			v := *(*uint32)(unsafe.Pointer(offset(p, i)))
 			return BFloat(uint16(v)), BFloat(uint16(v >> 16))
 		}
-		for r := range tiles * tileRows {
+		for r := range tiles * pairRows {
 			for col := range w {
 				to := offset(c, r*ldc+col)
 				if add == 0 {

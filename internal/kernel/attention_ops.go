@@ -37,6 +37,10 @@ type attnOps struct {
 	// probs does both for whole panels of the widest kind; nil without pairs
 	probs func(a *float32, lda int, b, scales, p *float32, ldp int, sums, f, m *float32,
 		k, tiles int)
+	// pairProbs does both with pairs for up to attnFusedPairs of them; nil where scores come first
+	pairProbs func(a *float32, lda int, b *float32, panel int, p *float32, ldp int, sums, m,
+		scratch *float32, masks *uint32, k, groups, whole, loads, dots, stores, own1, own2, own3,
+		own4 int)
 	// wordValues are tiles of probabilities and values whose elements are pairs of int16 along k,
 	// with scales for rows and columns; scaleWords and wordRows make these, columnHighs finds the
 	// columns' scales; nil where others are faster

@@ -550,6 +550,47 @@ func TestAttendSample(t *testing.T) {
 	})
 }
 
+// Ensure that a row of a prompt has the same bits whatever part of the prompt is computed with it,
+// also where the probabilities of others exceed what a sum holds.
+func TestAttendCut(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	forEachISA(t, func(t *testing.T) {
+		for _, dim := range []int{16, 64, 128} {
+			a := attnCase{heads: 2, kvHeads: 1, dim: dim, tq: 300, tk: 300, causal: true}.make(
+				rand.New(rand.NewSource(15)))
+			for i := range a.Q { // every ninth query finds one key far above the first
+				if i/a.QStride%9 == 0 {
+					a.Q[i] = 3
+				}
+			}
+			for i := range a.KStride {
+				a.K[100*a.KStride+i] = 200 / (float32(dim) * a.Scale)
+			}
+			paged(a, true, a.Tk, a.Tk)
+			a.Rounding = RoundPairs
+			Attend(pool, a)
+			for _, cut := range []int{4, 100, 117, 290} {
+				first, rest := *a, *a
+				first.Tq, first.Tk, rest.Tq = cut, cut, a.Tq-cut
+				rest.Q = a.Q[cut*a.QStride:]
+				for at, b := range map[int]*Attention{0: &first, cut: &rest} {
+					b.Out = make([]float32, b.Tq*b.OutStride)
+					Attend(pool, b)
+					for q := range b.Tq {
+						n := a.Heads * dim
+						if got, want := b.Out[q*b.OutStride:][:n],
+							a.Out[(at+q)*a.OutStride:][:n]; !slices.Equal(got, want) {
+							t.Fatalf("head dim %d: row %d of a prompt cut at %d: got %v, whole %v",
+								dim, at+q, cut, got[:4], want[:4])
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestAttendPositions: keys far apart, out of order, or after the queries that see them.
 func TestAttendPositions(t *testing.T) {
 	pool := NewPool(2)

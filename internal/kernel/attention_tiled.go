@@ -22,7 +22,7 @@ import (
 // the result does not depend on the number of threads.
 const (
 	attnTileRows  = 6    // as in _gen
-	attnTileBlock = 48   // query rows of one score block
+	attnTileBlock = 48   // most query rows of one score block
 	attnQueries   = 768  // most query rows of a task
 	attnRounded   = 4096 // the same with pairs or quads, whose packing takes longer
 	attnBiased    = 320  // the same with a bias, whose rows are in memory
@@ -50,6 +50,7 @@ type attnJob struct {
 	values bool // products of probabilities and values of int16, after scores of quads
 	int16s bool // products of blocks of int16
 	sample bool // probabilities relative to a sample of the scores, see sampleBlock
+	fused  bool // the same, whose scores become probabilities beside products, see fusedBlock
 	height int  // rows of a tile
 	unit   int  // k is rounded up to this many pairs
 	tiled  func(i int)
@@ -90,6 +91,9 @@ type attnScratch struct {
 	probs, sums []float32
 	// With values of int16: the scales of a tile's probabilities and of the columns of values.
 	probScales, valueScales []float32
+	// Of pairProbs: the sums before, scores, and which keys of a group the rows see.
+	sumsBefore, groupScores []float32
+	seen                    []uint32
 	keys, lasts             []int32
 }
 
@@ -119,6 +123,7 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 		a.MaxTap == nil && a.Tq >= wordsQueries*max(1, len(a.Segments)-1)
 	j.values = j.quads && ops.wordValues != nil
 	j.sample = bare && a.Window == 0 && (j.pairs || j.quads)
+	j.fused = j.sample && !j.quads && ops.pairProbs != nil && a.HeadDim <= attnFusedDim
 	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
 		p = nil
 	}
@@ -299,26 +304,33 @@ func (t *attnTask) run() {
 		limit := min(attnKeys, max(64, t.ops.packed/t.depth&^63))
 		parts := (total + limit - 1) / limit
 		chunk = min(total, ((total+parts-1)/parts+63)&^63)
+		if t.fused { // the same blocks of any number of keys
+			chunk = min(total, limit)
+		}
 	}
 	t.width = padded(chunk) + attnPad // not a power of two, which would use few cache sets
 	heads := t.h1 - t.h0
 	switch {
 	case t.quads:
 		t.packQueryQuads()
+	case t.fused:
+		t.width = t.ops.widths[0] + attnPad
+		t.prepareFused()
 	case t.int16s:
 		t.width = wordsBlocks(chunk)*wordsBlock + attnPad
 		t.packQueryWords()
 	default:
 		t.q = grow(t.q, attnTileBlock*t.depth)
 	}
-	if t.sample {
+	if t.sample && !t.fused {
 		t.probs = grow(t.probs, attnTileBlock*t.probWidth())
 		t.sums = grow(t.sums, attnTileBlock*t.ops.lanes)
 		t.probScales = grow(t.probScales, attnTileRows)
 	}
 	switch {
 	case a.Pages == nil && !t.int16s:
-		t.k, t.v = grow(t.k, padded(chunk)*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
+		t.k = grow(t.k, t.panelKeys(padded(chunk))*t.depth)
+		t.v = grow(t.v, (chunk+2*t.unit)*t.depth)
 	case t.pairs:
 		n := (chunk + PageKeys - 1) &^ (PageKeys - 1)
 		t.k, t.v = grow(t.k, n*t.depth), grow(t.v, (chunk+2*t.unit)*t.depth)
@@ -348,6 +360,9 @@ func (t *attnTask) run() {
 	}
 	for c0 := t.k0; c0 < t.k1; c0 += chunk {
 		t.keyBlock(c0, min(c0+chunk, t.k1))
+	}
+	if t.fused {
+		t.sumFused()
 	}
 	for h := t.h0; h < t.h1; h++ {
 		at := (h - t.h0) * t.rows
@@ -416,10 +431,14 @@ func (t *attnTask) keyBlock(c0, c1 int) {
 			t.load(kv, c0, c1)
 			packed = kv
 		}
-		for q := t.q0; q < t.q1; q += attnTileBlock {
-			if end := min(q+attnTileBlock, t.q1); t.sample {
+		rows := attnTileBlock / t.height * t.height
+		for q := t.q0; q < t.q1; q += rows {
+			switch end := min(q+rows, t.q1); {
+			case t.fused:
+				t.fusedBlock(q, end, c0, c1)
+			case t.sample:
 				t.sampleBlock(h, q, end, c0, c1)
-			} else {
+			default:
 				t.scoreBlock(h, q, end, c0, c1)
 			}
 		}
@@ -519,6 +538,14 @@ func (j *attnJob) panels(n int, f func(col, kind int)) {
 	}
 }
 
+// panelKeys rounds n keys up to what their panels hold: with fused, these are all of the widest.
+func (j *attnJob) panelKeys(n int) int {
+	if w := j.ops.widths[0]; j.fused {
+		return (n + w - 1) / w * w
+	}
+	return n
+}
+
 // load prepares the keys c0 … c1-1 of one head and their values.
 func (t *attnTask) load(kv, c0, c1 int) {
 	t.kv, t.c0 = kv, c0
@@ -554,13 +581,13 @@ func (t *attnTask) keysAt(col, width int) (*float32, int) {
 	return &t.a.Pages[page].Floats[pageKeys(t.a.HeadDim, t.kv)+place], PageKeys
 }
 
-// weigh computes the values of the keys from t.c0 on, weighted by the probabilities p of tiles,
-// which have depth of them per row, stride apart. It adds the result to the output rows c, or, with
-// the first keys, stores it there. packed is the number of packed keys. With pages that are read
-// in place, there is one tile.
-func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tiles int) {
+// weigh computes the values of the keys from t.c0+from on, weighted by the probabilities p of
+// tiles, which have depth of them per row, stride apart. It adds the result to the output rows c,
+// or, with the first keys, stores it there. packed is the number of packed keys. from is even, and
+// 0 but with pairs. With pages that are read in place, there is one tile.
+func (t *attnTask) weigh(p *float32, stride int, c *float32, from, depth, packed, tiles int) {
 	a, ops, add := &t.a, t.ops, 1
-	if t.c0 == t.k0 {
+	if t.c0+from == t.k0 {
 		add = 0
 	}
 	if t.pairs || t.values {
@@ -580,7 +607,7 @@ func (t *attnTask) weigh(p *float32, stride int, c *float32, depth, packed, tile
 			if w == ops.lanes && tiles == 2 && ops.tall != nil {
 				f, n = ops.tall, 1
 			}
-			f(p, stride, &t.v[col*packed], w, offset(c, col), t.depth, depth, n, add)
+			f(p, stride, &t.v[col*packed+from/2*w], w, offset(c, col), t.depth, depth, n, add)
 		})
 		return
 	}
@@ -701,22 +728,30 @@ func (t *attnTask) meanOf(keys []float32, n int) {
 // quadStride is the distance between rows of quads, in quads: one more, up to a multiple of four.
 func quadStride(headDim int) int { return (headDim/4 + 1 + 3) &^ 3 }
 
-// packKeyPairs is packKeys with pairs of bfloat16 of the head's columns, [depth/2][w].
+// packKeyPairs is packKeys with pairs of bfloat16 of the head's columns, [depth/2][w]. Where others
+// would round to bytes, it subtracts the mean of the first block, as packKeyQuads.
 func (t *attnTask) packKeyPairs(n int) {
 	a, ops := &t.a, t.ops
-	rows, d := t.vectors(n), a.HeadDim/2
+	rows, d, keys := t.vectors(n), a.HeadDim/2, a.K[t.c0*a.KStride+t.kv*a.HeadDim:]
 	t.words = grow(t.words, (rows+1)*t.depth/2)
+	less := t.sample && a.Rounding == RoundBytes
+	if less {
+		t.meanOf(keys, n)
+	}
 	for i := range n {
-		key := a.K[(t.c0+i)*a.KStride+t.kv*a.HeadDim:][:a.HeadDim]
-		if a.HeadDim < t.depth {
+		key := keys[i*a.KStride:][:a.HeadDim]
+		if less || a.HeadDim < t.depth {
 			copy(t.last, key)
 			key = t.last
+		}
+		if less {
+			ops.axpy(&key[0], &t.mean[0], t.depth, -1)
 		}
 		ops.round(&t.words[i*t.depth/2], &key[0], t.depth)
 	}
 	clear(t.words[n*t.depth/2:])
 	t.transposeWords(n, t.depth/2, d)
-	t.panels(n, func(col, kind int) {
+	t.panels(t.panelKeys(n), func(col, kind int) {
 		w := ops.widths[kind]
 		clear(t.k[col*t.depth:][d*w : t.pairsOf(a.HeadDim)*w])
 	})
@@ -725,7 +760,7 @@ func (t *attnTask) packKeyPairs(n int) {
 // transposeWords turns the first d words of n rows, stride apart, into panels of keys.
 func (t *attnTask) transposeWords(n, stride, d int) {
 	ops, rows := t.ops, t.vectors(n)
-	t.panels(n, func(col, kind int) {
+	t.panels(t.panelKeys(n), func(col, kind int) {
 		w := ops.widths[kind]
 		for i := col; i < min(col+w, rows); i += ops.lanes {
 			ops.transpose(&t.k[col*t.depth+i-col], w, &t.words[i*stride], stride, d)
@@ -896,7 +931,7 @@ func (t *attnTask) scoreBlock(h, q, end, c0, c1 int) {
 		if o := &t.o[(state+r0)*t.depth]; t.int16s {
 			t.weighWords(t.s[r0*t.width:], r1-r0, o, depth)
 		} else {
-			t.weigh(&t.s[r0*t.width], t.width, o, depth, c1-c0, 1)
+			t.weigh(&t.s[r0*t.width], t.width, o, 0, depth, c1-c0, 1)
 		}
 	}
 	if a.ColTap != nil {
@@ -1064,7 +1099,7 @@ func (t *attnTask) sampleBlock(h, q, end, c0, c1 int) {
 				t.endPairs(p, max(seen, 0), depth)
 			}
 		}
-		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], depth, c1-c0, step)
+		t.weigh(&probs[0], width, &t.o[(at+r0)*t.depth], 0, depth, c1-c0, step)
 	}
 }
 
@@ -1116,11 +1151,16 @@ func (t *attnTask) topOf(at, r, n int) float32 {
 	if t.quads { // beyond the last key it is repeated
 		return t.ops.topQuads(&s[0], &t.keyScales[0], t.vectors(n), t.queryScales[at+r])
 	}
-	top, whole := float32(math.Inf(-1)), n&^(t.ops.lanes-1)
+	return t.ops.top(s[:n])
+}
+
+// top returns the largest of some scores.
+func (ops *attnOps) top(s []float32) float32 {
+	top, whole := float32(math.Inf(-1)), len(s)&^(ops.lanes-1)
 	if whole > 0 {
-		top = t.ops.rowMax(&s[0], whole)
+		top = ops.rowMax(&s[0], whole)
 	}
-	for _, v := range s[whole:n] {
+	for _, v := range s[whole:] {
 		top = max(top, v)
 	}
 	return top

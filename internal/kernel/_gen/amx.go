@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // The AMX kernels multiply weights strip by strip. A strip is 32 columns of a weight. A unit is a
 // part of it, unpacked as two tiles of 16 columns, 1 KiB each: 32 of K in bfloat16, as [16 pairs of
@@ -22,6 +25,7 @@ func amx(a *asm) {
 	for _, width := range []int{64, 32, 16} {
 		amxAttention(a, width)
 	}
+	amxProbs(a)
 	amxPeak(a, "tileLoopAMX", "TDPBF16PS", a.tileDotBF16)
 	amxPeak(a, "tileLoopBytesAMX", "TDPBSSD", a.tileDotBytes)
 }
@@ -214,59 +218,254 @@ func amxRow(a *asm) {
 // amxAttention is a product of rows of pairs with a panel.
 func amxAttention(a *asm, width int) {
 	a.fn(fmt.Sprintf("attnPairs%dAMX", width), fmt.Sprintf("is an attnTile of pairs of bfloat16 "+
-		"with a panel of %d columns. A tile has 16 rows; k is rounded up to 16 pairs.", width),
+		"with a panel of %d columns. A tile has 32 rows; k is rounded up to 16 pairs.", width),
 		"a *float32, lda int, b *float32, ldb int, c *float32, ldc int, k int, tiles int, add int")
 	a.op("LEAQ ·tileConfig(SB), AX")
 	a.tileConfig("AX")
 	for _, p := range [][2]string{
-		{"a", "SI"}, {"lda", "R8"}, {"b", "DI"}, {"ldb", "R9"}, {"c", "DX"}, {"ldc", "R10"},
-		{"tiles", "R11"},
+		{"a", "SI"}, {"lda", "R8"}, {"ldb", "R9"}, {"c", "DX"}, {"ldc", "R10"},
 	} {
 		a.load(p[0], p[1])
 	}
 	for _, stride := range []string{"R8", "R9", "R10"} {
 		a.op("SHLQ $2, %s", stride)
 	}
-	a.op("MOVQ R9, R12")
-	a.op("SHLQ $4, R12")
-	cols := width / 16
+	for _, rows := range [][2]string{{"R8", "R12"}, {"R10", "R13"}} { // of a tile
+		a.op("MOVQ %s, %s", rows[0], rows[1])
+		a.op("SHLQ $4, %s", rows[1])
+	}
 	a.label("tile")
-	a.op("CMPQ add+%d(FP), $0", a.offset["add"])
-	a.op("JEQ zero")
-	for i := range cols {
-		a.tileLoad(64*i, "DX", "R10", i)
+	a.op("LEAQ (DX)(R13*1), R11")
+	cols := min(width/16, 2)
+	for from := 0; from < width; from += 16 * cols {
+		attnSums(a, cols, from)
 	}
-	a.label("start")
-	a.op("MOVQ SI, AX")
-	a.op("MOVQ DI, BX")
-	a.load("k", "CX")
-	a.label("step")
-	a.tileLoad(0, "AX", "R8", 4)
-	for i := range cols {
-		a.tileLoad(64*i, "BX", "R9", 5+i%2)
-		a.tileDotBF16(5+i%2, 4, i)
-	}
-	a.op("ADDQ $64, AX")
-	a.op("ADDQ R12, BX")
-	a.op("SUBQ $16, CX")
-	a.op("JGT step")
-	for i := range cols {
-		a.tileStore(i, 64*i, "DX", "R10")
-	}
-	for _, p := range [][2]string{{"R8", "SI"}, {"R10", "DX"}} { // 16 rows
-		a.op("MOVQ %s, AX", p[0])
-		a.op("SHLQ $4, AX")
-		a.op("ADDQ AX, %s", p[1])
-	}
-	a.op("DECQ R11")
+	a.op("LEAQ (SI)(R12*2), SI")
+	a.op("LEAQ (DX)(R13*2), DX")
+	a.op("DECQ %s", a.slot("tiles"))
 	a.op("JNE tile")
 	a.tileRelease()
 	a.op("RET")
-	a.label("zero")
-	for i := range cols {
-		a.tileZero(i)
+	for from := 0; from < width; from += 16 * cols {
+		a.label(fmt.Sprintf("zero%d", from))
+		for acc := range 2 * cols {
+			a.tileZero(acc)
+		}
+		a.op("JMP start%d", from)
 	}
-	a.op("JMP start")
+}
+
+// attnSums computes two tiles of rows of C by cols of columns, from the given column on.
+func attnSums(a *asm, cols, from int) {
+	sums := func(f func(acc, off int, base string)) {
+		for acc := range 2 * cols {
+			f(acc, 4*from+64*(acc%cols), []string{"DX", "R11"}[acc/cols])
+		}
+	}
+	a.op("CMPQ %s, $0", a.slot("add"))
+	a.op("JEQ zero%d", from)
+	sums(func(acc, off int, base string) { a.tileLoad(off, base, "R10", acc) })
+	a.label(fmt.Sprintf("start%d", from))
+	a.load("b", "BX")
+	a.load("k", "CX")
+	a.op("MOVQ SI, AX")
+	a.label(fmt.Sprintf("step%d", from))
+	const x, w = 4, 6
+	a.tileLoad(0, "AX", "R8", x)
+	for c := range cols {
+		a.tileLoad(4*from+64*c, "BX", "R9", w+c)
+		a.tileDotBF16(w+c, x, c)
+	}
+	a.op("ADDQ R12, AX")
+	a.tileLoad(0, "AX", "R8", x+1)
+	for c := range cols {
+		a.tileDotBF16(w+c, x+1, cols+c)
+	}
+	a.op("SUBQ R12, AX")
+	a.op("ADDQ $64, AX")
+	a.op("LEAQ (BX)(R9*8), BX")
+	a.op("LEAQ (BX)(R9*8), BX")
+	a.op("SUBQ $16, CX")
+	a.op("JGT step%d", from)
+	sums(func(acc, off int, base string) { a.tileStore(acc, off, base, "R10") })
+}
+
+// amxProbs computes the scores of one group of 32 keys while vector instructions turn those of the
+// group before into probabilities. These stand between all tile instructions: the processor looks
+// ahead over a few rows only, and where tiles are slow, two in a row make it wait.
+func amxProbs(a *asm) {
+	a.fn("attnProbsAMX", "sets 32 rows of groups·32 bfloat16 elements of p, which are ldp float32 "+
+		"apart, to 2^(x - m[row]), rounded, where x is what attnPairs64AMX computes with panels "+
+		"of 64 keys, which are panel float32 apart, and adds them, not rounded, to the 16 sums of "+
+		"the row. What is below 2^-126 becomes that. The error is that of attnExpRound before "+
+		"rounding. In groups after the first whole ones, elements become 0 whose bit in masks is "+
+		"not set; masks has 32 bits for each row of such a group. scratch has attnProbsScratch "+
+		"elements. Beside the products of a group, all 32 rows of another become probabilities: "+
+		"loads, dots and stores of them beside each of the four loads and the four products of "+
+		"16 pairs of k, and the two first stores, at least 16 before these. active, lag, other "+
+		"and half are the function's own.",
+		"a *float32, lda int, b *float32, panel int, p *float32, ldp int, sums *float32, "+
+			"m *float32, scratch *float32, masks *uint32, k int, groups int, whole int, "+
+			"loads int, dots int, stores int, active int, lag int, other int, "+
+			"half int")
+	slot := a.slot
+	a.op("LEAQ ·tileConfig(SB), AX")
+	a.tileConfig("AX")
+	for i, c := range append([]float64{-126}, expRoundPoly...) {
+		a.constant(avx512, math.Float32bits(float32(c)), probsConstants+i)
+	}
+	a.load("lda", "R8")
+	a.op("SHLQ $2, R8")
+	a.op("SHLQ $6, %s", slot("lda")) // of a tile's rows
+	a.op("MOVQ $%d, R9", probsPanelRow)
+	a.load("ldp", "R12")
+	a.op("SHLQ $2, R12")
+	a.load("scratch", "DX")
+	a.op("MOVQ $%d, %s", probsScores, slot("other"))
+	a.op("SHLQ $2, %s", slot("panel"))
+	a.op("SUBQ $128, %s", slot("panel"))
+	a.op("MOVQ $128, %s", slot("half"))
+	a.op("MOVQ $0, %s", slot("active"))
+	a.op("MOVQ $2, %s", slot("lag"))
+	a.label("group")
+	a.load("a", "AX")
+	a.load("b", "DI")
+	a.load("k", "CX")
+	for acc := range 4 {
+		a.tileZero(acc)
+	}
+	a.label("step")
+	sites := 0
+	rows := func(kind string) {
+		sites++
+		a.load(kind, "R10")
+		a.op("ANDQ %s, R10", slot("active"))
+		probsRows(a, fmt.Sprint(sites))
+	}
+	const x, w = 4, 6
+	load := func(off int, base, stride string, tile int) {
+		a.tileLoad(off, base, stride, tile)
+		rows("loads")
+	}
+	dot := func(w, x, acc int) {
+		a.tileDotBF16(w, x, acc)
+		rows("dots")
+	}
+	load(0, "AX", "R8", x)
+	load(0, "DI", "R9", w)
+	dot(w, x, 0)
+	load(64, "DI", "R9", w+1)
+	dot(w+1, x, 1)
+	a.op("ADDQ %s, AX", slot("lda"))
+	load(0, "AX", "R8", x+1)
+	dot(w, x+1, 2)
+	dot(w+1, x+1, 3)
+	a.op("SUBQ %s, AX", slot("lda"))
+	a.op("ADDQ $64, AX")
+	a.op("ADDQ $%d, DI", 16*probsPanelRow)
+	a.op("SUBQ $16, CX")
+	a.op("JGT step")
+	a.op("MOVQ $128, AX")
+	for acc := range 4 {
+		a.tileStore(acc, acc/2*2*tileBytes+acc%2*64, "DX", "AX")
+		if acc < 2 { // their rows were read before
+			rows("stores")
+		}
+	}
+	probsNext(a, "Group")
+	a.load("half", "AX") // to the other half of the panel, or to the next panel
+	a.load("panel", "R10")
+	a.op("ADDQ AX, %s", slot("b"))
+	a.op("MOVQ AX, %s", slot("panel"))
+	a.op("MOVQ R10, %s", slot("half"))
+	a.op("DECQ %s", slot("groups"))
+	a.op("JNE group")
+	a.op("MOVQ $2, %s", slot("groups"))
+	a.label("last")
+	a.op("MOVQ $32, R10")
+	a.op("ANDQ %s, R10", slot("active"))
+	probsRows(a, "Last")
+	probsNext(a, "Last")
+	a.op("DECQ %s", slot("groups"))
+	a.op("JNE last")
+	a.tileRelease()
+	a.ret()
+}
+
+// probsNext goes to the scores of the next group, which were stored a group ago. The first time
+// there are none.
+func probsNext(a *asm, site string) {
+	a.op("ADDQ %s, DX", a.slot("other"))
+	a.op("NEGQ %s", a.slot("other"))
+	a.op("DECQ %s", a.slot("lag"))
+	a.op("JGT none%s", site)
+	a.op("MOVQ $-1, %s", a.slot("active"))
+	a.op("DECQ %s", a.slot("whole"))
+	a.op("MOVQ DX, BX")
+	a.load("p", "R11")
+	a.op("ADDQ $64, %s", a.slot("p"))
+	a.load("sums", "R13")
+	a.load("m", "SI")
+	a.label("none" + site)
+}
+
+const (
+	probsConstants = 24            // registers
+	probsPanelRow  = 256           // bytes
+	probsScores    = 4 * tileBytes // of a group
+)
+
+// probsRows turns R10 rows of scores at BX into probabilities at R11 and adds them to the sums at
+// R13. The largest are at SI.
+func probsRows(a *asm, site string) {
+	loop := func(label string, masked bool) {
+		a.label(label)
+		if masked {
+			a.op("KMOVW (R9), K1")
+			a.op("KMOVW 2(R9), K2")
+			a.op("ADDQ $4, R9")
+		}
+		for i := range 2 {
+			y, f, p := i, 2+i, 4+i
+			a.op("VMOVUPS %d(BX), Z%d", 64*i, y)
+			a.op("VSUBPS.BCST (SI), Z%d, Z%d", y, y)
+			a.op("VMAXPS Z%d, Z%d, Z%d", y, probsConstants, y) // keeps a NaN
+			a.op("VREDUCEPS $9, Z%d, Z%d", y, f)
+			a.op("VMOVAPS Z%d, Z%d", probsConstants+len(expRoundPoly), p)
+			for c := len(expRoundPoly) - 1; c > 0; c-- {
+				a.op("VFMADD213PS Z%d, Z%d, Z%d", probsConstants+c, f, p)
+			}
+			if masked {
+				a.op("VSCALEFPS.Z Z%d, Z%d, K%d, Z%d", y, p, 1+i, p)
+			} else {
+				a.op("VSCALEFPS Z%d, Z%d, Z%d", y, p, p)
+			}
+		}
+		const p, sum, out = 4, 6, 7
+		a.op("VADDPS Z%d, Z%d, Z%d", p, p+1, sum)
+		a.op("VADDPS (R13), Z%d, Z%d", sum, sum)
+		a.vcvtne2ps2bf16(p, p+1, out)
+		a.op("VMOVUPS Z%d, (R11)", out)
+		a.op("VMOVUPS Z%d, (R13)", sum)
+		a.op("ADDQ R12, R11")
+		a.op("ADDQ $128, BX")
+		a.op("ADDQ $64, R13")
+		a.op("ADDQ $4, SI")
+		a.op("DECQ R10")
+		a.op("JNE %s", label)
+	}
+	a.op("TESTQ R10, R10")
+	a.op("JEQ done%s", site)
+	a.op("CMPQ %s, $0", a.slot("whole"))
+	a.op("JLT masked%s", site)
+	loop("rows"+site, false)
+	a.op("JMP done%s", site)
+	a.label("masked" + site)
+	a.load("masks", "R9")
+	loop("maskedRows"+site, true)
+	a.op("MOVQ R9, %s", a.slot("masks"))
+	a.op("MOVQ $%d, R9", probsPanelRow)
+	a.label("done" + site)
 }
 
 // amxPeak multiplies tiles that stay in registers. Their values matter: multiplying zeros is

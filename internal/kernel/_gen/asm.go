@@ -38,6 +38,11 @@ func (a *asm) load(param, reg string) {
 	a.op("MOVQ %s+%d(FP), %s", param, off, reg)
 }
 
+// slot is the place of a parameter.
+func (a *asm) slot(param string) string {
+	return fmt.Sprintf("%s+%d(FP)", param, a.offset[param])
+}
+
 func (a *asm) op(format string, args ...any) {
 	fmt.Fprintf(&a.text, "\t"+format+"\n", args...)
 }
