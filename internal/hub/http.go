@@ -116,8 +116,8 @@ func (c *Client) checkStatus(r *request, u *url.URL, resp *http.Response) error 
 		e.Text = fmt.Sprintf("%s: %s", u.Host, web.Status(resp.StatusCode))
 		return e
 	case code == "GatedRepo" && c.token == "":
-		e.Text = fmt.Sprintf(
-			"gated: accept the conditions at %s and set HF_TOKEN to a token of that account", page)
+		e.Text = fmt.Sprintf("gated: accept the conditions at %s and %s", page,
+			c.giveToken(" to a token of that account"))
 	case code == "GatedRepo":
 		e.Text = fmt.Sprintf("gated: accept the conditions at %s with the account of the token",
 			page)
@@ -126,7 +126,8 @@ func (c *Client) checkStatus(r *request, u *url.URL, resp *http.Response) error 
 	case code == "EntryNotFound" && r.file != "":
 		e.Text, e.Missing = fmt.Sprintf("no file %q in revision %q", r.file, r.revision), true
 	case e.Code == http.StatusUnauthorized && c.token == "":
-		e.Text, e.Missing = "no such repository, or a private one (set HF_TOKEN)", true
+		e.Text = fmt.Sprintf("no such repository, or a private one (%s)", c.giveToken(""))
+		e.Missing = true
 	case e.Code == http.StatusUnauthorized:
 		e.Text = "the token is not accepted, or the repository does not exist"
 	case e.Code == http.StatusForbidden:
@@ -149,6 +150,14 @@ func (c *Client) checkStatus(r *request, u *url.URL, resp *http.Response) error 
 		e.Text += fmt.Sprintf(" (the hub says: %s)", said)
 	}
 	return e
+}
+
+// giveToken says how the user gives the hub a token; what says which one.
+func (c *Client) giveToken(what string) string {
+	if c.noToken != "" {
+		return "unset " + c.noToken + ", which keeps the token back"
+	}
+	return "set HF_TOKEN" + what
 }
 
 // read retries until there is an answer and returns its header and its body, of at most limit

@@ -23,6 +23,7 @@ type Client struct {
 	cache    string
 	endpoint *url.URL
 	token    string
+	noToken  string // the variable that keeps the token back; empty if none does
 	offline  string // the variable that forbids requests; empty if none does
 	http     *http.Client
 	wait     func(time.Duration) <-chan time.Time
@@ -32,7 +33,8 @@ type Client struct {
 var publicHosts = []string{"huggingface.co", "hf.co"}
 
 // New returns a client for the environment, with the variables of Python's huggingface_hub:
-// HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE, and older names.
+// HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_DISABLE_IMPLICIT_TOKEN,
+// HF_HUB_OFFLINE, and older names.
 // Proxies come from the process's HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func New(getenv func(string) string) (*Client, error) {
 	c := &Client{wait: time.After, http: newHTTP()}
@@ -54,7 +56,7 @@ func New(getenv func(string) string) (*Client, error) {
 	if getenv(offline) == "" {
 		offline = "TRANSFORMERS_OFFLINE"
 	}
-	if slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(getenv(offline))) {
+	if isTrue(getenv(offline)) {
 		c.offline = offline
 	}
 	home, homeless := homeFolder(getenv)
@@ -72,8 +74,17 @@ func New(getenv func(string) string) (*Client, error) {
 	if c.cache, err = filepath.Abs(c.cache); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
+	if name := "HF_HUB_DISABLE_IMPLICIT_TOKEN"; isTrue(getenv(name)) {
+		c.noToken = name
+		return c, nil
+	}
 	c.token, err = readToken(getenv, home)
 	return c, err
+}
+
+// isTrue reads a variable as huggingface_hub does.
+func isTrue(value string) bool {
+	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(value))
 }
 
 // homeFolder is HF_HOME or its default.

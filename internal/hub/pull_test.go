@@ -583,6 +583,32 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// Ensure that no token is sent, and none is read, where huggingface_hub sends none.
+func TestNoImplicitToken(t *testing.T) {
+	hidden := tinyRepo()
+	hidden.Hidden = true
+	const variable = "HF_HUB_DISABLE_IMPLICIT_TOKEN"
+	for value, kept := range map[string]bool{"1": true, "true": true, "0": false, "": false} {
+		h, c, _ := start(t, map[string]*hubtest.Repo{"me/tiny": hidden},
+			"HF_TOKEN="+hubtest.Token, variable+"="+value)
+		_, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{})
+		if says := fmt.Sprint(err); kept != strings.Contains(says, "unset "+variable) {
+			t.Errorf("%q: got %v", value, err)
+		}
+		for _, a := range h.Asked() {
+			if kept && a.Token != "" {
+				t.Errorf("%q: a request with the token: %+v", value, a)
+			}
+		}
+	}
+	if _, err := New(func(name string) string {
+		return map[string]string{"HF_TOKEN_PATH": t.TempDir(), "HF_HOME": t.TempDir(),
+			variable: "YES"}[name]
+	}); err != nil {
+		t.Errorf("a token that cannot be read: %v", err)
+	}
+}
+
 // Ensure that lists in pages, compressed files and revisions with slashes work.
 func TestPages(t *testing.T) {
 	repo := tinyRepo()
