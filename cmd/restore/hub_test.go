@@ -174,8 +174,11 @@ func TestNewUser(t *testing.T) {
 	if r := run(env, "rm", "me/scenes"); r.Code != cli.ExitOK {
 		t.Errorf("rm: got %+v", r)
 	}
-	if r := run(env, "rm", "me/scenes"); r.Code != cli.ExitFailure {
-		t.Errorf("rm again: got %+v, want exit 1", r)
+	for _, name := range []string{"me/scenes", "gpt2"} {
+		r := run(env, "rm", name)
+		if r.Code != cli.ExitFailure || !strings.Contains(r.Err, "not in the cache") {
+			t.Errorf("rm of what is not there: got %+v, want exit 1", r)
+		}
 	}
 	if r := run(env, "list"); r.Code != cli.ExitOK || r.Out != "" {
 		t.Errorf("list of nothing: got %+v", r)

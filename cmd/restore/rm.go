@@ -22,7 +22,7 @@ quantisation. The command refuses while the repository is being downloaded.`,
 	}
 	cmd.ValidArgsFunction = cli.CachedModels(a)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		name, err := hub.ParseName(args[0])
+		name, err := hub.ParseCached(args[0])
 		if err != nil {
 			return &cli.UsageError{Err: err}
 		}

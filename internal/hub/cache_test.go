@@ -41,6 +41,38 @@ func TestParseName(t *testing.T) {
 	}
 }
 
+// Ensure that a repository without an organisation, as huggingface_hub caches gpt2, is listed by a
+// name by which it can be removed.
+func TestRemoveBareName(t *testing.T) {
+	c := client(t, t.TempDir())
+	dir := filepath.Join(c.Cache(), "models--gpt2", "snapshots", commit)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	repos, err := c.List()
+	if err != nil || len(repos) != 1 || repos[0].Name != "gpt2" {
+		t.Fatalf("got %+v, %v", repos, err)
+	}
+	n, err := ParseCached(repos[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Remove(n); err != nil || r != (Removed{Files: 1, Bytes: 2}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if repos, err := c.List(); err != nil || len(repos) != 0 {
+		t.Errorf("got %+v, %v, want none", repos, err)
+	}
+	for _, s := range []string{"", "..", "a/b/c", "/a", "a/", "a--b", "@main"} {
+		if n, err := ParseCached(s); err == nil {
+			t.Errorf("%q: got %+v, want an error", s, n)
+		}
+	}
+}
+
 func TestEnvironment(t *testing.T) {
 	user, err := os.UserHomeDir()
 	if err != nil {

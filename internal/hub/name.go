@@ -24,14 +24,20 @@ const maxPart = 96
 var partPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
 
 // ParseName reads ORG/NAME[@REVISION][:QUANT].
-func ParseName(s string) (Name, error) {
+func ParseName(s string) (Name, error) { return parseName(s, false) }
+
+// ParseCached reads what ParseName reads, and NAME alone: as other programs cache a repository of
+// the hub's first years.
+func ParseCached(s string) (Name, error) { return parseName(s, true) }
+
+func parseName(s string, bare bool) (Name, error) {
 	const want = "want ORG/NAME, ORG/NAME@REVISION or ORG/NAME:QUANTISATION"
 	n, rest := Name{Repo: s}, ""
 	if i := strings.IndexAny(s, "@:"); i >= 0 {
 		n.Repo, rest = s[:i], s[i:]
 	}
 	org, name, ok := strings.Cut(n.Repo, "/")
-	if !ok || !validPart(org) || !validPart(name) {
+	if !validPart(org) || ok && !validPart(name) || !ok && !bare {
 		return Name{}, fmt.Errorf("hub: %q: no repository's name, %s", s, want)
 	}
 	for rest != "" {
