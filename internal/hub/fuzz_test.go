@@ -27,7 +27,7 @@ func FuzzReplies(f *testing.F) {
 		inside := func(names []string) {
 			for _, n := range names {
 				if n == "" || strings.HasPrefix(n, "/") || strings.Contains("/"+n+"/", "/../") ||
-					strings.ContainsAny(n, "\\:\x00\n") {
+					strings.ContainsAny(n, "\\\x00\n") {
 					t.Errorf("accepted the name %q", n)
 				}
 			}
@@ -50,8 +50,9 @@ func FuzzReplies(f *testing.F) {
 			}
 			pick(i.files)
 		}
-		if files, err := parseTree(nil, body); err == nil {
-			pick(files)
+		var tree info
+		if err := parseTree(&tree, body); err == nil {
+			pick(tree.files)
 		}
 		if files, err := shards("i", body); err == nil {
 			inside(files)

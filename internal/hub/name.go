@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"runtime"
 	"strings"
 )
 
@@ -70,10 +71,14 @@ func validPart(s string) bool {
 		!strings.Contains(s, "..") && !strings.HasSuffix(s, ".git")
 }
 
-// validPath says whether s is a relative path with slashes that cannot leave the directory that it
-// is joined to, on any system.
+// forbidden are characters that no file name has: separators of any system, and what Windows
+// forbids there.
+var forbidden = map[bool]string{false: `\`, true: `\:*?"<>|`}[runtime.GOOS == "windows"]
+
+// validPath says whether s is a relative path with slashes that this system can keep, and that
+// cannot leave the directory that it is joined to.
 func validPath(s string) bool {
-	if !fs.ValidPath(s) || s == "." || len(s) > 1024 || strings.ContainsAny(s, `\:*?"<>|`) {
+	if !fs.ValidPath(s) || s == "." || len(s) > 1024 || strings.ContainsAny(s, forbidden) {
 		return false
 	}
 	for _, part := range strings.Split(s, "/") {

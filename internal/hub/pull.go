@@ -78,7 +78,7 @@ func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, erro
 	if err != nil {
 		return nil, err
 	}
-	ch, err := chosen(i.files, n, o)
+	ch, err := chosen(i, n, o)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,9 @@ func (c *Client) pull(ctx context.Context, n Name, o PullOptions) (*Pulled, erro
 	return &p.out, c.writeRef(n, i.commit)
 }
 
-// chosen returns the files of list to download.
-func chosen(list []string, n Name, o PullOptions) (choice, error) {
+// chosen returns the listed files to download.
+func chosen(i info, n Name, o PullOptions) (choice, error) {
+	list := i.files
 	if len(o.Include) == 0 {
 		ch, err := choose(list, n.Quant)
 		if err == nil && ch.model != "" && n.Quant == "" {
@@ -131,6 +132,16 @@ func chosen(list []string, n Name, o PullOptions) (choice, error) {
 	var ch choice
 	for _, pattern := range o.Include {
 		found := false
+		for _, file := range i.odd {
+			ok, err := glob(pattern, file)
+			if err != nil {
+				return choice{}, err
+			}
+			if ok {
+				o.Notice(fmt.Sprintf("%q is left out, for no file here can have that name",
+					web.Clean(file)))
+			}
+		}
 		for _, file := range list {
 			ok, err := glob(pattern, file)
 			if err != nil {
@@ -164,13 +175,14 @@ func (c *Client) list(ctx context.Context, n Name, notice func(string)) (info, e
 	if err != nil || i.files != nil {
 		return i, err
 	}
+	i = info{commit: i.commit}
 	ask.address = c.address("api", "models", org, name, "tree", i.commit) + "?recursive=true"
 	for range maxPages {
 		raw, header, err := c.read(ctx, ask, maxReply, notice)
 		if err != nil {
 			return info{}, err
 		}
-		if i.files, err = parseTree(i.files, raw); err != nil {
+		if err := parseTree(&i, raw); err != nil {
 			return info{}, err
 		}
 		next := nextPage(header)

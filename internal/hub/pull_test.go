@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -672,6 +673,32 @@ func TestInclude(t *testing.T) {
 		PullOptions{Include: []string{"*.json", "*.onnx"}})
 	if !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
+	}
+}
+
+// Ensure that a pattern fetches files with any name that this system can keep, and that one that it
+// cannot keep is named.
+func TestOddNames(t *testing.T) {
+	repo := tinyRepo()
+	names := []string{"logs/what?.txt", "logs/12:30.txt", `logs/"a" *<b>|.txt`}
+	if runtime.GOOS == "windows" {
+		names = nil
+	}
+	for _, file := range names {
+		repo.Files[file] = []byte(file)
+	}
+	repo.Files["logs/plain.txt"] = []byte("x")
+	repo.Files[`logs\back.txt`] = []byte("y")
+	_, c, _ := start(t, map[string]*hubtest.Repo{"me/tiny": repo})
+	var notices []string
+	p, err := c.Pull(t.Context(), name(t, "me/tiny"), PullOptions{Include: []string{"logs*"},
+		Notice: func(s string) { notices = append(notices, s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, p.Dir, repo, append(names, "logs/plain.txt"))
+	if len(notices) != 1 || !strings.Contains(notices[0], `logs\\back.txt" is left out`) {
+		t.Errorf("got the notices %q, want one about the name that is left out", notices)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 type info struct {
 	commit string
 	files  []string // nil if the answer has no list
+	odd    []string // names that cannot be kept here
 }
 
 // parseInfo reads the answer of api/models/REPO/revision/REVISION.
@@ -46,8 +47,7 @@ func parseInfo(raw []byte) (info, error) {
 	if reply.Siblings == nil || string(reply.Siblings) == "null" {
 		return i, nil
 	}
-	var err error
-	i.files, err = appendFiles(nil, reply.Siblings, func(s *struct {
+	err := addFiles(&i, reply.Siblings, func(s *struct {
 		Name string `json:"rfilename"`
 	}) (string, bool) {
 		return s.Name, true
@@ -55,12 +55,11 @@ func parseInfo(raw []byte) (info, error) {
 	return i, err
 }
 
-// appendFiles appends the names of the items of a JSON list that are files, without those that no
-// system could keep. It reads the items one
-// by one, so that a list is refused before all of it is in memory.
-func appendFiles[Item any](
-	files []string, raw []byte, name func(*Item) (file string, ok bool),
-) ([]string, error) {
+// addFiles adds the names of the items of a JSON list that are files. It reads the items one by
+// one, so that a list is refused before all of it is in memory.
+func addFiles[Item any](
+	i *info, raw []byte, name func(*Item) (file string, ok bool),
+) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	begin, err := d.Token()
 	if err == nil && begin != json.Delim('[') {
@@ -76,12 +75,14 @@ func appendFiles[Item any](
 		case !ok:
 			continue
 		case file == "":
-			return nil, web.Permanentf("the list of files: an item without a name")
+			return web.Permanentf("the list of files: an item without a name")
 		case !validPath(file): // which could leave the snapshot's folder
-			continue
+			i.odd = append(i.odd, file)
+		default:
+			i.files = append(i.files, file)
 		}
-		if files = append(files, file); len(files) > maxFiles {
-			return nil, web.Permanentf("the list of files: more than %d files", maxFiles)
+		if len(i.files)+len(i.odd) > maxFiles {
+			return web.Permanentf("the list of files: more than %d files", maxFiles)
 		}
 	}
 	if err == nil {
@@ -91,14 +92,14 @@ func appendFiles[Item any](
 		err = errors.New("more than one value")
 	}
 	if err != nil {
-		return nil, web.Permanentf("the list of files: no JSON as the hub writes it (%v)", err)
+		return web.Permanentf("the list of files: no JSON as the hub writes it (%v)", err)
 	}
-	return files, nil
+	return nil
 }
 
-// parseTree appends the files of a page of api/models/REPO/tree/REVISION.
-func parseTree(files []string, raw []byte) ([]string, error) {
-	return appendFiles(files, raw, func(e *struct {
+// parseTree adds the files of a page of api/models/REPO/tree/REVISION.
+func parseTree(i *info, raw []byte) error {
+	return addFiles(i, raw, func(e *struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
 	}) (string, bool) {
