@@ -59,12 +59,19 @@ type settingsDoc struct {
 
 // pictureHash identifies the question's first picture by its content, so that a run notices other
 // pictures of the same names. It is "" for a picture without a place, as a drawn one, and for one
-// that cannot be read: a complete run needs no pictures.
+// that cannot be read, for a complete run needs no pictures, or is damaged, for it may be mended.
 func (q *Question) pictureHash() string {
 	if len(q.Images) == 0 || q.Images[0].At == "" {
 		return ""
 	}
-	data, err := q.Images[0].Bytes()
+	p, err := q.Images[0].Picture()
+	if err != nil {
+		return ""
+	}
+	if _, err := p.Decode(); err != nil {
+		return ""
+	}
+	data, err := p.File()
 	if err != nil {
 		return ""
 	}

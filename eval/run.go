@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/restore-vlm/restore/errs"
 )
 
 // RunOptions are the choices of a run; the zero value works.
@@ -36,7 +39,8 @@ type Progress struct {
 
 // Run asks the questions of a benchmark that have no recorded answer yet and scores all answers. It
 // asks all questions about the same pictures together, so that pictures are encoded once. It stops
-// at the first error and when ctx is done; recorded answers are kept.
+// at the first error and when ctx is done; recorded answers are kept. A picture that cannot be
+// decoded, an [errs.PictureError], does not stop it: the error at the end names these pictures.
 func Run(
 	ctx context.Context, b *Benchmark, m Answerer, o RunOptions,
 ) (result *Result, all []*Scored, err error) {
@@ -92,10 +96,17 @@ type run struct {
 	runners   []*runner
 	picture   func() string // pictureHash of the benchmark's first question
 
-	mu    sync.Mutex
-	done  int // answers, of all runners
-	fresh int // answers of this run
-	start time.Time
+	mu      sync.Mutex
+	done    int // answers, of all runners
+	fresh   int // answers of this run
+	start   time.Time
+	damaged []damage
+}
+
+// damage is why questions could not be asked.
+type damage struct {
+	group []int // the questions, all about the same pictures
+	err   error // an errs.PictureError
 }
 
 // runner is an answerer in a run.
@@ -306,13 +317,39 @@ feed:
 	}
 	close(jobs)
 	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
+	if err := cmp.Or(context.Cause(ctx), r.damage()); err != nil {
 		return fmt.Errorf("%s: %w", r.b.Name, err)
 	}
 	return nil
 }
 
-// askGroup asks every runner the questions about the same pictures that it has not answered.
+// mostDamaged is how many damaged pictures an error names.
+const mostDamaged = 8
+
+// damage returns an error that names the pictures that could not be decoded, and counts the
+// questions about them; nil if there are none.
+func (r *run) damage() error {
+	if len(r.damaged) == 0 {
+		return nil
+	}
+	slices.SortFunc(r.damaged, func(a, b damage) int { return cmp.Compare(a.group[0], b.group[0]) })
+	questions := 0
+	var named []error
+	for _, d := range r.damaged {
+		questions += len(d.group)
+		if len(named) < mostDamaged {
+			named = append(named, d.err)
+		}
+	}
+	if n := len(r.damaged) - len(named); n > 0 {
+		named = append(named, fmt.Errorf("and %d more", n))
+	}
+	return fmt.Errorf("%d of %d questions have no answer, since their pictures are damaged: %w",
+		questions, len(r.questions), errors.Join(named...))
+}
+
+// askGroup asks every runner the questions about the same pictures that it has not answered. What
+// one cannot decode, the others are not asked about.
 func (r *run) askGroup(ctx context.Context, group []int) error {
 	for _, x := range r.runners {
 		open := x.open(group)
@@ -326,6 +363,12 @@ func (r *run) askGroup(ctx context.Context, group []int) error {
 		err := x.m.Answer(ctx, questions, func(i int, a Answer) error {
 			return r.add(x, open[i], a)
 		})
+		if picture := new(*errs.PictureError); errors.As(err, picture) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.damaged = append(r.damaged, damage{open, err})
+			return nil
+		}
 		if err != nil {
 			return err
 		}

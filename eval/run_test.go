@@ -1,11 +1,14 @@
 package eval
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"io/fs"
 	"iter"
@@ -107,6 +110,51 @@ func same(a, b *Result) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+// Ensure that damaged pictures end a run only when all other questions are answered, and that the
+// same run answers the rest when they are mended.
+func TestRunDamagedPictures(t *testing.T) {
+	broken := map[string]bool{"p3": true, "p7": true}
+	b := sums()
+	all := b.Questions
+	b.Questions = func() iter.Seq2[*Question, error] {
+		return func(yield func(*Question, error) bool) {
+			for q, err := range all() {
+				image := &q.Images[0]
+				if open := image.Open; broken[image.Name] {
+					image.Open = func() (io.ReadCloser, error) {
+						open()
+						return nil, &errs.PictureError{Index: -1, Err: errors.New("cut short")}
+					}
+				}
+				if !yield(q, err) {
+					return
+				}
+			}
+		}
+	}
+	want, _, err := Run(t.Context(), sums(), &adder{}, RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := RunOptions{Records: t.TempDir(), Parallel: 3}
+	a := &adder{}
+	_, _, err = Run(t.Context(), b, a, o)
+	var damaged *errs.PictureError
+	text := strings.ReplaceAll(fmt.Sprint(err), "\n", "; ")
+	if !errors.As(err, &damaged) || text != "sums: 7 of 40 questions have no answer, since "+
+		"their pictures are damaged: p7: cut short; p3: cut short" {
+		t.Errorf("got %s", text)
+	}
+	if n := a.asked.Load(); n != 33 {
+		t.Errorf("%d questions were asked, want the 33 others", n)
+	}
+	clear(broken)
+	got, _, err := Run(t.Context(), b, a, o)
+	if err != nil || !same(got, want) || a.asked.Load() != 40 {
+		t.Errorf("got %+v, %v after %d questions, want %+v", got, err, a.asked.Load(), want)
+	}
 }
 
 func TestRun(t *testing.T) {
@@ -261,10 +309,15 @@ func TestRunOtherPictures(t *testing.T) {
 		}
 		return b
 	}
-	files := func(content string) func() (io.ReadCloser, error) {
-		return func() (io.ReadCloser, error) {
-			return io.NopCloser(strings.NewReader(content)), nil
+	files := func(grey uint8, cut int) func() (io.ReadCloser, error) {
+		var file bytes.Buffer
+		m := image.NewGray(image.Rect(0, 0, 1, 1))
+		m.Pix[0] = grey
+		if err := png.Encode(&file, m); err != nil {
+			t.Fatal(err)
 		}
+		data := file.Bytes()[:file.Len()-cut]
+		return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 	}
 	gone := func() (io.ReadCloser, error) { return nil, fs.ErrNotExist }
 	dir := t.TempDir()
@@ -273,8 +326,9 @@ func TestRunOtherPictures(t *testing.T) {
 		shard int
 		want  string
 	}{
-		{files("sharp"), 1, "<nil>"}, {files("sharp"), 2, "<nil>"},
-		{files("blurred"), 1, "sums: " + dir + ": holds answers about other pictures, want another folder"},
+		{files(7, 0), 1, "<nil>"}, {files(7, 0), 2, "<nil>"},
+		{files(7, 20), 1, "<nil>"}, // damaged
+		{files(8, 0), 1, "sums: " + dir + ": holds answers about other pictures, want another folder"},
 		{gone, 2, "<nil>"},
 	} {
 		_, _, err := Run(t.Context(), about(c.open), &adder{}, RunOptions{

@@ -9,8 +9,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/api"
 	"github.com/restore-vlm/restore/internal/web"
 )
@@ -95,6 +98,9 @@ func (s *Server) Answer(
 	}
 	for i, q := range questions {
 		a, err := s.ask(ctx, q, pictures)
+		if picture := new(*errs.PictureError); errors.As(err, picture) {
+			return fmt.Errorf("%s: %w", strings.Join(namesOf(q.Images), ", "), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -183,7 +189,12 @@ func (s *Server) post(
 		return nil, 0, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, retryAfter(resp), fmt.Errorf("status %s: %s", resp.Status, failure(data))
+		text, code := failure(data)
+		err := fmt.Errorf("status %s: %s", resp.Status, text)
+		if slices.Contains(pictureCodes, code) {
+			err = &errs.PictureError{Index: -1, Err: err}
+		}
+		return nil, retryAfter(resp), err
 	}
 	var reply chatReply
 	if err := json.Unmarshal(data, &reply); err != nil {
@@ -203,13 +214,25 @@ func retryAfter(resp *http.Response) time.Duration {
 	return 0
 }
 
-// failure returns the message in the body of a refusal.
-func failure(data []byte) string {
-	var body struct{ Error struct{ Message string } }
-	if json.Unmarshal(data, &body) == nil && body.Error.Message != "" {
-		return body.Error.Message
+// pictureCodes are OpenAI's codes of errors about a picture's content.
+var pictureCodes = []string{
+	"empty_image_file", "image_file_too_large", "image_parse_error", "image_too_large",
+	"image_too_small", "invalid_image", "invalid_image_format", "unsupported_image_media_type",
+}
+
+// failure returns the message and the code in the body of a refusal.
+func failure(data []byte) (text, code string) {
+	var body struct {
+		Error struct {
+			Message string
+			Code    any // a number of some servers
+		}
 	}
-	return fmt.Sprintf("%.80q", data)
+	if json.Unmarshal(data, &body) == nil && body.Error.Message != "" {
+		code, _ = body.Error.Code.(string)
+		return body.Error.Message, code
+	}
+	return fmt.Sprintf("%.80q", data), ""
 }
 
 // answer reads a reply.

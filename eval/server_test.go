@@ -2,11 +2,14 @@ package eval
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/errs"
 )
 
 const pixel = "\x89PNG\r\n\x1a\n picture"
@@ -104,6 +107,17 @@ func TestServerRefuses(t *testing.T) {
 			"question 4: "+server.URL+": status 400 Bad Request: no such model") ||
 		n != 1 {
 		t.Errorf("%v, %d requests", err, n)
+	}
+	for code, picture := range map[string]bool{
+		`"image_parse_error"`: true, `"invalid_value"`: false, `400`: false, `null`: false,
+	} {
+		reply = `{"error":{"message":"cut short","code":` + code + `}}`
+		err := s.Answer(t.Context(), []*Question{question("What?")}, nil)
+		var damaged *errs.PictureError
+		if errors.As(err, &damaged) != picture || !strings.Contains(err.Error(), "cut short") ||
+			picture && !strings.HasPrefix(err.Error(), "a: ") {
+			t.Errorf("code %s: %v", code, err)
+		}
 	}
 	status = http.StatusOK
 	for want, text := range map[string]string{

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/eval"
 	benchmarks "github.com/restore-vlm/restore/eval/bench"
 	"github.com/restore-vlm/restore/internal/cli"
@@ -54,6 +56,9 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection
 		Records: dir, Selection: s, Parallel: o.parallel, Progress: show,
 	})
 	end()
+	if picture := new(*errs.PictureError); errors.As(err, picture) {
+		a.Note("the other answers are in %s; the same command continues there", dir)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return cli.CutShort(

@@ -15,6 +15,7 @@ import (
 
 	"github.com/restore-vlm/restore/eval"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 	"github.com/restore-vlm/restore/internal/compare"
 )
 
@@ -71,6 +72,37 @@ func TestEvalBenchmarkMissing(t *testing.T) {
 		"--answers", "-")
 	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "44 questions, 42 have no answer\n") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Ensure that a damaged picture does not end a run before the other questions are answered.
+func TestEvalBenchmarkDamaged(t *testing.T) {
+	dir, images := t.TempDir(), t.TempDir()
+	drawn, err := os.ReadFile(clitest.Drawn(t, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := "COCO_val2014_000000131099.jpg" // the first question's
+	for name, data := range map[string][]byte{
+		cut: drawn[:len(drawn)/2], "COCO_val2014_000000131113.jpg": drawn,
+	} {
+		if err := os.WriteFile(filepath.Join(images, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := []string{"eval", "pope", "--data", benchData + "llava/pope", "--images", images,
+		"--limit", "2", "--records", dir}
+	r := commandLine(ask...)
+	if r.Code != cli.ExitFailure || r.Out != "" || !strings.Contains(r.Err, "1 of 2 questions "+
+		"have no answer, since their pictures are damaged: ") || !strings.Contains(r.Err, cut) ||
+		!strings.Contains(r.Err, "the other answers are in "+dir) {
+		t.Errorf("got %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(images, cut), drawn, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := commandLine(ask...); r.Code != cli.ExitOK || !strings.Contains(r.Out, ": 2 questions") {
+		t.Errorf("with the picture mended: got %+v", r)
 	}
 }
 
