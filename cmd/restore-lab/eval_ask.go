@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -33,23 +34,20 @@ func (o *benchmarkOptions) ask(ctx context.Context, a *cli.App, s eval.Selection
 	defer closeBench(b)
 	outs := a.Outputs(append(o.model.Paths(), o.data)...)
 	defer outs.Discard()
-	upload, err := o.upload(outs, b)
-	if err != nil {
-		return err
-	}
 	m, done, err := o.answerer(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer done()
-	dir := o.records
-	if dir == "" {
-		name, err := eval.RunName(b, m)
-		if err != nil {
-			return err
-		}
-		dir = filepath.Join(recordsFolder, name)
+	name, err := eval.RunName(b, m)
+	if err != nil {
+		return err
 	}
+	upload, err := o.upload(outs, b, name)
+	if err != nil {
+		return err
+	}
+	dir := cmp.Or(o.records, filepath.Join(recordsFolder, name))
 	show, end := runProgress(a, o.name)
 	defer end()
 	r, all, err := eval.Run(ctx, b, m, eval.RunOptions{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,7 +109,8 @@ func newEvalBench(a *cli.App, name string) *cobra.Command {
 	fs.StringVar(&o.submission, "submission", "",
 		"write the submission for the benchmark's server to this `file`")
 	cli.ShowDefault(fs, "submission",
-		"NAME-SPLIT-submission.EXT where a split has no public answers")
+		"NAME-SPLIT-PROTOCOL-HASH-submission.EXT, or NAME-SPLIT-submission.EXT with --answers, "+
+			"where a split has no public answers")
 	if strings.HasPrefix(name, "mmbench") {
 		fs.StringVar(&o.judge, "judge", "",
 			"`URL` of an OpenAI-compatible server whose model reads the answers that no "+
@@ -265,7 +267,7 @@ func (o *benchmarkOptions) score(ctx context.Context, a *cli.App, s eval.Selecti
 	defer closeBench(b)
 	outs := a.Outputs(o.data, o.answers)
 	defer outs.Discard()
-	upload, err := o.upload(outs, b)
+	upload, err := o.upload(outs, b, "")
 	if err != nil {
 		return err
 	}
@@ -276,14 +278,21 @@ func (o *benchmarkOptions) score(ctx context.Context, a *cli.App, s eval.Selecti
 	return o.report(a, &benchmarkReport{Result: r}, b, all, upload)
 }
 
-// upload opens the file for the benchmark's server, if the benchmark has one.
-func (o *benchmarkOptions) upload(outs *cli.Outputs, b *eval.Benchmark) (*cli.OutputFile, error) {
+// upload opens the file for the benchmark's server, if the benchmark has one. run names the run, so
+// that its default file replaces none of another; "" for answers of a file, whose default file
+// replaces none at all.
+func (o *benchmarkOptions) upload(
+	outs *cli.Outputs, b *eval.Benchmark, run string,
+) (*cli.OutputFile, error) {
 	path := o.submission
 	switch {
 	case b.Submission == nil && path != "":
 		return nil, cli.Flagf("submission", "%s has no such file, got %s", o.name, path)
 	case b.Submission != nil && b.Submission.Only && path == "":
-		path = fmt.Sprintf("%s-%s-submission%s", o.name, b.Split, b.Submission.Ext)
+		path = cmp.Or(run, o.name+"-"+b.Split) + "-submission" + b.Submission.Ext
+		if _, err := os.Lstat(path); err == nil && run == "" {
+			return nil, cli.Flagf("submission", "missing, and %s exists, want another file", path)
+		}
 	}
 	return outs.Open("submission", path)
 }

@@ -138,6 +138,50 @@ func TestEvalBenchmarkSubmission(t *testing.T) {
 	}
 }
 
+// Ensure that the default file of a submission replaces none of another run.
+func TestEvalBenchmarkSubmissions(t *testing.T) {
+	data, err := filepath.Abs(benchData + "llava/vqav2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := os.ReadFile(clitest.Drawn(t, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	prompts := commandLine("eval", "vqav2", "--data", data, "--limit", "1", "--print-prompts", "-")
+	var first struct{ Images []string }
+	if err := json.Unmarshal([]byte(prompts.Out), &first); err != nil {
+		t.Fatalf("%v: %+v", err, prompts)
+	}
+	if err := os.WriteFile(first.Images[0], drawn, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs := [][]string{{"--base", "none"}, {"--base", "grid", "--n-vis", "64"}, {"--base", "none"}}
+	for _, how := range runs {
+		r := commandLine(append([]string{"eval", "vqav2", "--data", data, "--images", ".",
+			"--limit", "1"}, how...)...)
+		if r.Code != cli.ExitOK {
+			t.Fatalf("%v: %+v", how, r)
+		}
+	}
+	files, err := filepath.Glob("vqav2-testdev-paper-*-submission.json")
+	if err != nil || len(files) != 2 {
+		t.Errorf("got %q, %v, want a file for each of two runs", files, err)
+	}
+	score := func() clitest.Result {
+		return with(t.Context(), nil, `{"id": 0, "answer": "x"}`, "eval", "vqav2", "--data", data, "--limit", "1",
+			"--answers", "-")
+	}
+	if r := score(); r.Code != cli.ExitOK {
+		t.Errorf("got %+v", r)
+	}
+	if r := score(); r.Code != cli.ExitUsage || !strings.Contains(r.Err,
+		"--submission: missing, and vqav2-testdev-submission.json exists, want another file") {
+		t.Errorf("again: got %+v", r)
+	}
+}
+
 // Ensure that errors are one line, with file, row and column if they are about a cell.
 func TestEvalBenchmarkErrors(t *testing.T) {
 	broken := t.TempDir()
