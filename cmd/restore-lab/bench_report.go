@@ -305,7 +305,8 @@ func round(v float64) float64 {
 
 // write prints the results and the configuration.
 func (j *benchJSON) write(w io.Writer) error {
-	fmt.Fprintf(w, "%s on %s, kernel %s, %d threads\n", j.Model, j.CPU, j.Kernel, j.Threads)
+	fmt.Fprintf(w, "%s on %s, kernel %s, %s\n", j.Model, j.CPU, j.Kernel,
+		cli.Count(j.Threads, "thread"))
 	for _, q := range slices.Sorted(maps.Keys(j.Plans)) {
 		var kept []string
 		for _, d := range slices.Sorted(maps.Keys(j.Plans[q])) {

@@ -188,7 +188,7 @@ func picturesIn(a *cli.App, dir string) (paths []string, err error) {
 		return nil, fmt.Errorf("%s: no pictures, want PNG, JPEG, GIF, WebP, BMP or TIFF files", dir)
 	}
 	if others > 0 {
-		a.Note("%s: skipped %d files that are not pictures", dir, others)
+		a.Note("%s: skipped %s without a picture", dir, cli.Count(others, "file"))
 	}
 	return paths, nil
 }
@@ -209,8 +209,8 @@ func headOf(path string) ([]byte, error) {
 
 // showBudgets prints one line for each mean.
 func showBudgets(w io.Writer, path string, b *methods.Budgets) error {
-	if _, err := fmt.Fprintf(w, "%s: %s, %d pictures, %s\n", path, b.Model, b.Pictures,
-		b.Source); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s, %s, %s\n", path, b.Model,
+		cli.Count(b.Pictures, "picture"), b.Source); err != nil {
 		return err
 	}
 	rows := [][]string{{"N-VIS", "MEAN", "LEAST", "MOST", "THRESHOLD", "GUARD"}}

@@ -32,7 +32,7 @@ func TestBudget(t *testing.T) {
 	r := commandLine("budget", "--images", dir, "--mean", "16,24", "-o", file)
 	if r.Code != cli.ExitOK || !strings.Contains(r.Out, "b.json: builtin, 3 pictures, "+dir) ||
 		!strings.Contains(r.Out, "auto:24  24") ||
-		!strings.Contains(r.Err, "skipped 1 files that are not pictures") {
+		!strings.Contains(r.Err, "skipped 1 file without a picture") {
 		t.Fatalf("exit %d, stdout %q, stderr %q", r.Code, r.Out, r.Err)
 	}
 	made, err := os.ReadFile(file)

@@ -342,8 +342,8 @@ func (o *benchmarkOptions) report(
 	if o.json {
 		return cli.WriteJSON(out, report)
 	}
-	fmt.Fprintf(out, "%s, protocol %s, split %s: %d questions",
-		benchmarks.Title(o.name), r.Protocol, r.Split, r.Questions)
+	fmt.Fprintf(out, "%s, protocol %s, split %s: %s",
+		benchmarks.Title(o.name), r.Protocol, r.Split, cli.Count(r.Questions, "question"))
 	missing := 0
 	for _, x := range all {
 		if !x.Answered {
@@ -354,7 +354,7 @@ func (o *benchmarkOptions) report(
 		fmt.Fprintf(out, ", %d have no answer", missing)
 	}
 	if r.Failed > 0 {
-		fmt.Fprintf(out, ", %d answers could not be read", r.Failed)
+		fmt.Fprintf(out, ", %s could not be read", cli.Count(r.Failed, "answer"))
 	}
 	fmt.Fprintln(out)
 	for _, m := range r.Metrics {

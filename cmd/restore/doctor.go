@@ -118,8 +118,8 @@ func findProcessor() []finding {
 	return []finding{
 		{subject: "version", text: fmt.Sprintf("restore %s, %s, %s/%s", version.Module(),
 			runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		{subject: "processor", text: fmt.Sprintf("%s, %d threads of %d", calibrate.CPU(),
-			runtime.GOMAXPROCS(0), runtime.NumCPU())},
+		{subject: "processor", text: fmt.Sprintf("%s, %s of %d", calibrate.CPU(),
+			cli.Count(runtime.GOMAXPROCS(0), "thread"), runtime.NumCPU())},
 		k,
 	}
 }

@@ -87,12 +87,12 @@ func writeTable(w io.Writer, info *restore.Info, ans *restore.Answer, peak int64
 		fmt.Fprintf(t, "chosen before\t%d of the pictures: their tokens were chosen for the "+
 			"question they came with\n", ans.ChosenBefore)
 	}
-	fmt.Fprintf(t, "prompt\t%d tokens", ans.Usage.Prompt)
+	fmt.Fprintf(t, "prompt\t%s", cli.Count(ans.Usage.Prompt, "token"))
 	if ans.Usage.Cached > 0 {
 		fmt.Fprintf(t, ", %d of them cached", ans.Usage.Cached)
 	}
 	fmt.Fprintf(t, "\ntime\t%s\n", stageTimes(&ans.Timings))
-	fmt.Fprintf(t, "answer\t%d tokens", ans.Usage.Generated)
+	fmt.Fprintf(t, "answer\t%s", cli.Count(ans.Usage.Generated, "token"))
 	if v := tokensPerSecond(ans); v > 0 {
 		fmt.Fprintf(t, ", %.1f tokens/s", v)
 	}

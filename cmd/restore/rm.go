@@ -34,7 +34,7 @@ quantisation. The command refuses while the repository is being downloaded.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(a.Out, "%s: %d files deleted, %s free\n", name, r.Files,
+		_, err = fmt.Fprintf(a.Out, "%s: %s deleted, %s free\n", name, cli.Count(r.Files, "file"),
 			bytesize.MB(r.Bytes))
 		return err
 	}

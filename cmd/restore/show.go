@@ -332,5 +332,5 @@ func infoRows(i *restore.Details) [][]string {
 			"generation settings", "not used: " + strings.Join(i.Unused, ", "),
 		})
 	}
-	return append(rows, []string{"kernel", fmt.Sprintf("%s, %d threads", i.Kernel, i.Threads)})
+	return append(rows, []string{"kernel", i.Kernel + ", " + cli.Count(i.Threads, "thread")})
 }

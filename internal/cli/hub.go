@@ -228,7 +228,7 @@ func pullOne(ctx context.Context, a *App, c *hub.Client, name hub.Name,
 		return nil, err
 	}
 	if verify {
-		a.Note("%s: the hashes of %d files are right", name, p.Files)
+		a.Note("%s: the hashes of %s are right", name, Count(p.Files, "file"))
 	}
 	if p.Bytes > 0 {
 		s := time.Since(start).Seconds()

@@ -19,6 +19,14 @@ func Seconds(v float64) string {
 	return fmt.Sprintf("%.2f s", v)
 }
 
+// Count formats a number of things, as in "1 file" or "2 files".
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // TokensLine formats counts, as in "576 -> 32 kept + 32 merged" or "576, not reduced". encoded are
 // those that a method before the encoder left, before or 0 if there was none.
 func TokensLine(before, encoded, kept, merged int) string {
