@@ -29,11 +29,11 @@ func newEvalCompare(a *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare DIR DIR…",
 		Short: "Compare runs of benchmarks",
-		Long: `Compare runs by the folders of their answers. Each run is compared with the first
-one of the same benchmark, protocol and split: the difference over the questions that both
-answered, with a 95 % interval (bootstrap over pictures) and McNemar's test, in total and by category. If the
-folders include unreduced runs, it also prints what each setting retains over all benchmarks, as the
-paper's Average does.
+		Long: `Compare runs by the folders of their answers. Each run is compared with the first unreduced
+one of the same benchmark, protocol and split, or with the first where all are reduced: the difference
+over the questions that both answered, with a 95 % interval (bootstrap over pictures) and McNemar's
+test, in total and by category. If the folders include unreduced runs, it also prints what each setting
+retains over all benchmarks, as the paper's Average does.
 
 --split downsample tells what reduction costs where it hurts: instead of that, it prints each run's accuracy
 on the questions that plain downsampling at the same budget answers, and on those that it does not. The folders
@@ -96,6 +96,9 @@ func (o *compareOptions) run(a *cli.App, folders []string) error {
 	c, err := compare.Runs(runs, o.seed)
 	if err != nil {
 		return err
+	}
+	for _, why := range c.Skipped {
+		a.Note("%s", cli.OneLine(why))
 	}
 	if o.plot != "" && len(c.Retained) == 0 {
 		return cli.Flagf("plot", "want an unreduced run among the folders, got none")

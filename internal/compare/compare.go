@@ -13,13 +13,15 @@ import (
 	"github.com/restore-vlm/restore/internal/stats"
 )
 
-// Comparison compares each run with the first run of its benchmark.
+// Comparison compares each run with the reference of its benchmark: the first unreduced run or, if
+// there is none, the first run.
 type Comparison struct {
 	Pairs    []*Pair    `json:"pairs"`
-	Retained []Retained `json:"retained"` // by setting
+	Retained []Retained `json:"retained"`          // by setting
+	Skipped  []string   `json:"skipped,omitempty"` // pairs that cannot be compared, and why
 }
 
-// Pair is a run and its reference: the first run of the same benchmark.
+// Pair is a run and its reference.
 type Pair struct {
 	Benchmark string `json:"benchmark"`
 	Protocol  string `json:"protocol"`
@@ -126,20 +128,32 @@ func Runs(runs []*eval.Records, seed int64) (*Comparison, error) {
 		return nil, errors.New("compare: one run, want at least two")
 	}
 	c := &Comparison{}
-	all, first := names(runs), map[string]*named{}
+	all, reference := names(runs), map[string]*named{}
 	for _, r := range all {
-		a := first[r.benchmark]
-		if a == nil {
-			first[r.benchmark] = r
+		if a := reference[r.benchmark]; a == nil || r.unreduced() && !a.unreduced() {
+			reference[r.benchmark] = r
+		}
+	}
+	for _, r := range all {
+		a := reference[r.benchmark]
+		if a == r {
 			continue
 		}
 		p, err := pair(a, r, seed)
-		if err != nil {
+		var apart *apartError
+		switch {
+		case errors.As(err, &apart):
+			c.Skipped = append(c.Skipped, apart.Error())
+		case err != nil:
 			return nil, err
+		default:
+			c.Pairs = append(c.Pairs, p)
 		}
-		c.Pairs = append(c.Pairs, p)
 	}
-	if len(c.Pairs) == 0 {
+	switch {
+	case len(c.Pairs) == 0 && len(c.Skipped) > 0:
+		return nil, fmt.Errorf("compare: %s", c.Skipped[0])
+	case len(c.Pairs) == 0:
 		return nil, errors.New("compare: no two runs of one benchmark, protocol and split")
 	}
 	c.Retained = retained(all)
@@ -152,6 +166,12 @@ type named struct {
 	benchmark string // with protocol and split
 	label     string
 	line      string // label without the budget
+}
+
+// unreduced reports whether the run read every token.
+func (r *named) unreduced() bool {
+	base, _, _ := reductionIn(r)
+	return base == "none"
 }
 
 // setting is the text of a setting.
@@ -187,6 +207,13 @@ type point struct {
 	id                int
 	a, b              float64
 	picture, category string
+}
+
+// apartError says that two runs of a benchmark answered no question in common.
+type apartError struct{ a, b string } // folders
+
+func (e *apartError) Error() string {
+	return fmt.Sprintf("%s and %s: no question that both answered", e.a, e.b)
 }
 
 func pair(a, b *named, seed int64) (*Pair, error) {
@@ -254,7 +281,7 @@ func pointsOf(a, b *named) ([]point, error) {
 		points = append(points, point{y.ID, *x.Score, *y.Score, picture, y.Category})
 	}
 	if len(points) == 0 {
-		return nil, fmt.Errorf("compare: %s and %s: no question that both answered", a.Dir, b.Dir)
+		return nil, fmt.Errorf("compare: %w", &apartError{a.Dir, b.Dir})
 	}
 	return points, nil
 }

@@ -57,6 +57,28 @@ func TestLabel(t *testing.T) {
 	}
 }
 
+// Ensure that an unreduced run is the reference wherever it stands, and that a run over other
+// questions ends no comparison of others.
+func TestReference(t *testing.T) {
+	full, holov, grid := run("gqa", "none", "1111", 1), run("gqa", "holov", "1101", 1),
+		run("gqa", "grid", "1001", 1)
+	apart := run("gqa", "random", "111111", 1)
+	apart.List = apart.List[4:]
+	c, err := Runs([]*eval.Records{holov, apart, grid, full}, 0)
+	if err != nil || len(c.Pairs) != 2 || c.Pairs[0].Reference != "unreduced" ||
+		c.Pairs[1].Reference != "unreduced" || c.Pairs[1].Run != "grid 64" {
+		t.Fatalf("got %+v, %v", c, err)
+	}
+	want := []string{"none-gqa and random-gqa: no question that both answered"}
+	if !slices.Equal(c.Skipped, want) {
+		t.Errorf("got %q, want %q", c.Skipped, want)
+	}
+	c, err = Runs([]*eval.Records{grid, holov}, 0)
+	if err != nil || c.Pairs[0].Reference != "grid 64" {
+		t.Errorf("no unreduced run: got %+v, %v, want the first", c, err)
+	}
+}
+
 // Ensure that a run that a server reduced, by its default or by the name of a preset, is not taken
 // for an unreduced one.
 func TestReducedByServer(t *testing.T) {

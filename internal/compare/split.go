@@ -60,7 +60,7 @@ func Splits(runs []*eval.Records, base string, seed int64) ([]*Split, error) {
 	for _, r := range all {
 		name, budget, restore := reductionIn(r)
 		switch key := r.benchmark + " " + budget; {
-		case name == "none":
+		case r.unreduced():
 			full[r.benchmark] = cmp.Or(full[r.benchmark], r)
 		case name == base && !restore:
 			by[key] = cmp.Or(by[key], r)

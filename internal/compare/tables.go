@@ -21,7 +21,7 @@ func (c *Comparison) Tables() []*table.Table {
 
 func (c *Comparison) pairs() *table.Table {
 	s := &table.Table{
-		Title: "Runs against the first one of their benchmark",
+		Title: "Runs against the reference of their benchmark",
 		Columns: []table.Column{
 			{
 				Name: "run",
