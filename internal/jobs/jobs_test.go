@@ -350,6 +350,32 @@ func TestExpired(t *testing.T) {
 	}
 }
 
+// Ensure that a batch whose window ends while it waits for another expires then.
+func TestExpiredWhileItWaits(t *testing.T) {
+	s, e := newStore(t, t.TempDir()), &echo{hold: make(chan struct{})}
+	first := created(t, s, "", uploaded(t, s, "", requests(20)))
+	second := created(t, s, "", uploaded(t, s, "", requests(3)))
+	s.mu.Lock()
+	s.batches[second].ExpiresAt = time.Now().Unix() + 2
+	s.mu.Unlock()
+	running(t, s, e.prepare)
+	e.hold <- struct{}{}
+	b := until(t, s, second, ended)
+	if bad := results(t, s, b.ErrorFileID); b.Status != Expired || len(bad) != 3 ||
+		b.RequestCounts != (Counts{3, 0, 3}) {
+		t.Errorf("got %+v and the errors %v", b, bad)
+	}
+	if b, err := s.Batch("", first); err != nil || b.Status != InProgress {
+		t.Errorf("the batch before it: got %+v, %v", b, err)
+	}
+	for range 19 {
+		e.hold <- struct{}{}
+	}
+	if b := until(t, s, first, ended); b.Status != Completed {
+		t.Errorf("the batch before it ended as %+v", b)
+	}
+}
+
 // Ensure that a server with other settings fails the batch and keeps its answers. The log says
 // which settings; the client reads neither them nor paths.
 func TestSettingsChanged(t *testing.T) {

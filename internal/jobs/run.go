@@ -44,7 +44,7 @@ func (s *Store) Run(ctx context.Context, p Prepare) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.each(ctx, Validating, func(b *batchEntry) error { return s.validate(ctx, b) })
+		s.each(ctx, Validating, func(b *batchEntry) error { return s.check(ctx, b) })
 	}()
 	expiring := make(chan struct{})
 	go func() {
@@ -56,9 +56,34 @@ func (s *Store) Run(ctx context.Context, p Prepare) {
 	<-expiring
 }
 
+// over reports whether the window of a begun batch that does not run is over. Such a batch does not
+// wait until those before it have ended.
+func (b *batchEntry) over(now time.Time) bool {
+	return b.Status == InProgress && b.stop == nil && b.ExpiresAt <= now.Unix() ||
+		b.Status == Finalizing && b.Outcome == Expired
+}
+
+// check checks the lines of a new batch, or ends one whose window is over.
+func (s *Store) check(ctx context.Context, b *batchEntry) error {
+	s.mu.Lock()
+	status, runs := b.Status, b.stop != nil
+	s.mu.Unlock()
+	switch {
+	case status == Validating:
+		return s.validate(ctx, b)
+	case status == Finalizing:
+		return s.finalize(b)
+	case runs: // it began in between
+		return nil
+	}
+	return s.change(b, InProgress, func(now int64) {
+		b.Status, b.Outcome, b.FinalizingAt = Finalizing, Expired, &now
+	})
+}
+
 // each calls f with the oldest batch that is in a state until there is none, and again when a batch
-// has changed. InProgress stands for all states of begun batches. A batch with an error does not
-// keep the others from theirs.
+// has changed. Validating stands also for batches whose window is over, InProgress for all other
+// states of begun batches. A batch with an error does not keep the others from theirs.
 func (s *Store) each(ctx context.Context, in Status, f func(*batchEntry) error) {
 	for ctx.Err() == nil {
 		changes := s.changes()
@@ -89,7 +114,10 @@ func (s *Store) oldest(in Status) (first *batchEntry, wait time.Duration) {
 	wait = time.Hour
 	for _, b := range s.batches {
 		switch {
-		case b.Status.final() || (b.Status == Validating) != (in == Validating):
+		case b.Status.final() || (b.Status == Validating || b.over(now)) != (in == Validating):
+			if in == Validating && b.Status == InProgress && b.stop == nil {
+				wait = min(wait, max(0, time.Unix(b.ExpiresAt, 0).Sub(now)))
+			}
 		case b.again.After(now):
 			wait = min(wait, b.again.Sub(now))
 		case first == nil, first.Status != Cancelling && b.Status == Cancelling,
@@ -201,7 +229,7 @@ func (s *Store) advance(ctx context.Context, b *batchEntry, p Prepare) error {
 	over := time.AfterFunc(time.Unix(b.ExpiresAt, 0).Sub(s.now()), func() { stop(errExpired) })
 	defer over.Stop()
 	s.mu.Lock()
-	if b.Status != InProgress { // it was cancelled in between
+	if b.Status != InProgress || b.over(s.now()) { // cancelled in between, or its window is over
 		s.mu.Unlock()
 		return nil
 	}
