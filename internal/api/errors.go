@@ -57,7 +57,7 @@ func (c *Call) Error(err error) *wire.Error {
 	)
 	switch {
 	case errors.As(err, &fetched):
-		return wire.Bad(string(fetched.Code), path, "%s%s", fetched.Text, limitFlag(fetched.Code))
+		return wire.Bad(string(fetched.Code), path, "%s%s", fetched.Text, limitFlag(fetched))
 	case errors.As(err, &schema):
 		return wire.Bad("invalid_json_schema", c.FormatPath, "%v", schema)
 	case errors.As(err, &picture):
@@ -74,8 +74,11 @@ func (c *Call) Error(err error) *wire.Error {
 }
 
 // limitFlag names the flag of the limit that a picture's file exceeds.
-func limitFlag(code media.Code) string {
-	switch code {
+func limitFlag(e *media.Error) string {
+	if e.Late {
+		return " (--fetch-timeout)"
+	}
+	switch e.Code {
 	case media.TooLarge:
 		return " (--max-image-mb)"
 	case media.NotAllowed:

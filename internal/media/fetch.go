@@ -113,7 +113,9 @@ func (l *Loader) fetch(ctx context.Context, raw string) ([]byte, error) {
 	}
 	if l.o.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.o.Timeout)
+		late := fail(DownloadFailed, "could not be downloaded within %v", l.o.Timeout)
+		late.Late = true
+		ctx, cancel = context.WithTimeoutCause(ctx, l.o.Timeout, late)
 		defer cancel()
 	}
 	at, err := url.Parse(raw)

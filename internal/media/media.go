@@ -48,6 +48,7 @@ const (
 type Error struct {
 	Code Code
 	Text string
+	Late bool // the time limit of a fetch was over
 }
 
 func (e *Error) Error() string { return e.Text }

@@ -237,6 +237,11 @@ func TestFetch(t *testing.T) {
 	}
 	l.o.Timeout = 50 * time.Millisecond
 	want(t, l, "http://pictures.example/stuck", "", DownloadFailed)
+	var late *Error
+	if _, _, err := l.Load(t.Context(), []byte("http://pictures.example/stuck")); !errors.As(err,
+		&late) || !late.Late || late.Text != "could not be downloaded within 50ms" {
+		t.Errorf("got %v, want the time limit", err)
+	}
 	l.o.Timeout = 0
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
