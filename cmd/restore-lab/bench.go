@@ -478,9 +478,12 @@ func (b *bench) cellsOf(
 			quant: quant, patches: patches, budget: n, tokens: warm.Before,
 			attention: attention, encodeRSS: warm.EncodePeakRSS, weights: m.Info().Resident,
 		}
+		kept := n.of(warm.Before)
+		if kept == warm.Before {
+			kept = 0 // all, also those that no reduction keeps
+		}
 		c.times, err = m.PredictTimes(speed, m.Source(), engine.Question{
-			Width: pic.Width, Height: pic.Height, NVis: n.of(warm.Before), Text: b.o.text,
-			Generated: b.o.gen,
+			Width: pic.Width, Height: pic.Height, NVis: kept, Text: b.o.text, Generated: b.o.gen,
 		})
 		if err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/restore-vlm/restore"
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/builtin"
 	"github.com/restore-vlm/restore/internal/bytesize"
 	"github.com/restore-vlm/restore/internal/cli"
@@ -167,7 +169,11 @@ func (f *footprintFlags) quants(
 		if memory == nil {
 			size.Weights, err = m.WeightBytes(t)
 		} else {
-			err = size.predict(m, f.question(memory.Kept), t, a.Calibrating)
+			kept := memory.Kept
+			if kept == memory.Encoded {
+				kept = 0 // all, also newlines, which no reduction keeps
+			}
+			err = size.predict(m, f.question(kept), t, a.Calibrating)
 		}
 		if err != nil {
 			return nil, err
@@ -229,8 +235,8 @@ func (f *footprintFlags) question(nVis int) restore.Question {
 	}
 }
 
-// predict returns the footprint. A default number of visual tokens may exceed the picture's; it is
-// then reduced.
+// predict returns the footprint. Where the picture has fewer visual tokens than the default number,
+// all are kept.
 func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory, error) {
 	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
@@ -240,13 +246,12 @@ func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory,
 		return nil, cli.Flagf("picture", "out of range, got %s, want sides of 1 to %d pixels",
 			f.picture, widestPicture)
 	}
-	if !asked {
-		all, err := m.PredictMemory(f.question(0), restore.Default)
-		if err != nil || all.Encoded < f.nVis {
-			return all, err
-		}
+	memory, err := m.PredictMemory(f.question(f.nVis), restore.Default)
+	if option := new(*errs.OptionError); !asked && errors.As(err, option) &&
+		(*option).Name == "n-vis" {
+		return m.PredictMemory(f.question(0), restore.Default)
 	}
-	return m.PredictMemory(f.question(f.nVis), restore.Default)
+	return memory, err
 }
 
 // memoryRows formats a footprint.

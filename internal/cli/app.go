@@ -120,7 +120,7 @@ func unknownCommand(root *cobra.Command, args []string) (*cobra.Command, error) 
 }
 
 // flagFor names the flags that would avoid an error of the library; library errors name no flags.
-func flagFor(err error) string {
+func flagFor(flags *pflag.FlagSet, err error) string {
 	var pic *errs.PictureError
 	var full *errs.ContextError
 	var memory *errs.MemoryError
@@ -129,7 +129,7 @@ func flagFor(err error) string {
 		return " (--quant " + memory.Weights + ")"
 	case errors.As(err, &pic) && pic.Fault == errs.TooManyPixels:
 		return " (--max-image-pixels)"
-	case errors.As(err, &full):
+	case errors.As(err, &full) && flags.Lookup("positions") != nil:
 		return " (--positions sequential, --n-vis)"
 	}
 	return ""
@@ -149,7 +149,7 @@ func ErrorLine(flags *pflag.FlagSet, err error) string {
 	default:
 		text += variableOf(flags, text)
 	}
-	return OneLine(plain(text, err) + flagFor(err))
+	return OneLine(plain(text, err) + flagFor(flags, err))
 }
 
 // plain replaces the wording of Go's library in text, which is err's: calls of the system, and

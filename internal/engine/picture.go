@@ -72,10 +72,10 @@ func (p *picture) rows() int {
 // texts returns the texts between the parts of a picture that is reduced before the decoder. They
 // stay, each a row of its own.
 func (p *picture) texts() []int32 {
-	if p.whole() || p.shape.Views == nil {
+	if p.whole() {
 		return nil
 	}
-	return p.shape.Views.Texts
+	return p.shape.Texts()
 }
 
 // chosenInside reports whether a method inside the decoder, which reads the question, chooses the

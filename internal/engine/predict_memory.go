@@ -7,8 +7,10 @@ import (
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/nn"
+	"github.com/restore-vlm/restore/reduce"
 )
 
 // Footprint is the memory in bytes that a question about one picture takes.
@@ -45,8 +47,16 @@ func (e *Engine) PredictMemory(source *model.Source, s Question) (*Footprint, er
 			"that was opened only to describe the model")
 	}
 	q, err := e.sizeOf(s)
+	if err == nil {
+		err = fits(q.prompt, float64(q.positions), e.context)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if left := e.context - q.positions; s.Generated > left {
+		return nil, fmt.Errorf("engine: predict: %w", &errs.OptionError{Name: "gen",
+			Got: fmt.Sprint(s.Generated), Want: fmt.Sprintf("at most %d, what the prompt leaves "+
+				"of the model's context of %d positions", left, e.context)})
 	}
 	f := &Footprint{
 		Width: s.Width, Height: s.Height, Tokens: q.tokens, Encoded: q.encoded, Kept: q.kept,
@@ -74,6 +84,7 @@ func (e *Engine) PredictMemory(source *model.Source, s Question) (*Footprint, er
 type sized struct {
 	px                            *imageproc.Pixels
 	tokens, encoded, kept, prompt int
+	positions                     int // of the prompt
 }
 
 // share is the part of the picture's patches that are encoded.
@@ -92,7 +103,8 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &sized{px: px, tokens: pic.Shape().N}
+	shape := pic.Shape()
+	q := &sized{px: px, tokens: shape.N - len(shape.Texts())}
 	if q.encoded, err = part("encoded", s.Encoded, q.tokens); err != nil {
 		return nil, err
 	}
@@ -101,13 +113,21 @@ func (e *Engine) sizeOf(s Question) (*sized, error) {
 			Name: "encoded", Got: fmt.Sprint(s.Encoded), Want: fmt.Sprintf("0 or %d, all of the "+
 				"picture's tokens, which this model's encoder needs", q.tokens)})
 	}
-	if q.kept, err = part("n-vis", s.NVis, q.encoded); err != nil {
+	reducible, positions := q.encoded, int(shape.Extent())
+	if shape.Views != nil && shape.Views.Texts == nil { // newlines, which a reduction drops
+		reducible = len(listOf(shape, &methods.Options{}, new(reduce.Method)).source)
+	}
+	if q.kept, err = part("n-vis", s.NVis, reducible); err != nil {
 		return nil, err
 	}
-	q.prompt = s.Text + q.kept
-	if v := pic.Shape().Views; v != nil && q.kept < q.tokens {
-		q.prompt += len(v.Texts) // they stay
+	switch {
+	case q.kept == reducible: // nothing is reduced
+		q.kept = q.encoded
+	case reducible < q.encoded:
+		positions = reducible
 	}
+	q.prompt = s.Text + q.kept + len(shape.Texts())
+	q.positions = s.Text + positions
 	return q, nil
 }
 

@@ -1,11 +1,14 @@
 package engine_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore/internal/engine"
+	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -54,8 +57,68 @@ func TestFootprint(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+	for _, c := range []struct {
+		text, gen int
+		want      string
+	}{
+		{3520, 0, "<nil>"}, {3520, 1, "gen: got 1, want at most 0, what the prompt leaves of the model's"},
+		{3500, 20, "<nil>"}, {3521, 0, "prompt: 4097 positions, want at most the model's context of 4096"},
+	} {
+		_, err := plain.PredictMemory(plain.Source(), question(300, 200, 64, c.text, c.gen))
+		if !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
 	loaded := openWith(t, "", engine.Options{}, engine.Hooks{})
 	if _, err := loaded.PredictMemory(loaded.Source(), question(300, 200, 0, 0, 0)); err == nil {
 		t.Error("weights are loaded: accepted")
+	}
+}
+
+// Ensure that predictions and answers count the same visual tokens, texts between the parts of a
+// picture never among them, and take the same budgets.
+func TestPredictedTokens(t *testing.T) {
+	pic := &imageproc.Picture{Width: 336, Height: 336, Pix: make([]byte, 3*336*336)}
+	for _, c := range []struct {
+		model       string
+		tokens      int // of the picture
+		most        int // of a budget: without newlines
+		text, texts int
+	}{
+		{"smolvlm-tiny", 45, 45, 10, 13}, {"pixtral-tiny", 100, 100, 10, 10},
+		{"llava-onevision-tiny", 99, 90, 10, 0},
+	} {
+		m := openWith(t, "testdata/"+c.model, engine.Options{}, engine.Hooks{})
+		dry := openWith(t, "testdata/"+c.model, engine.Options{}, engine.Hooks{Describe: true})
+		for _, n := range []int{0, 4, c.most, c.most + 1} {
+			kept := n
+			if n == 0 || n == c.most {
+				kept = c.tokens
+			}
+			o := methods.Options{Base: "grid", NVis: n}
+			if n == 0 {
+				o = methods.Options{}
+			}
+			f, err := dry.PredictMemory(dry.Source(), question(336, 336, n, c.text, 1))
+			ans, err2 := m.Ask(t.Context(), engine.Request{
+				Prompt: "x", Images: []*engine.Image{{Picture: pic}}, Reduce: o, MaxTokens: 1,
+			})
+			if n > c.most {
+				if err == nil || err2 == nil {
+					t.Errorf("%s: %d: got %v and %v, want two errors", c.model, n, err, err2)
+				}
+				continue
+			}
+			if err != nil || err2 != nil {
+				t.Fatalf("%s: %d: %v, %v", c.model, n, err, err2)
+			}
+			if f.Tokens != c.tokens || f.Kept != kept || f.Prompt != kept+c.text+c.texts {
+				t.Errorf("%s: %d: predicted %+v, want %+v", c.model, n, f, c)
+			}
+			if r := ans.Report; r.Before != c.tokens || r.Kept+r.Merged != kept {
+				t.Errorf("%s: %d: answered with %d of %d tokens, want %d of %d", c.model, n,
+					r.Kept+r.Merged, r.Before, kept, c.tokens)
+			}
+		}
 	}
 }

@@ -223,10 +223,14 @@ func (i *ImageReport) Read() float64 {
 }
 
 func (r *Report) add(p *picture) {
+	texts := len(p.shape.Texts())
+	if len(p.plan.Stages) > 0 { // a method inside the decoder takes them like the others
+		texts = 0
+	}
 	i := ImageReport{
 		Video: p.shape.Video, Width: p.width, Height: p.height,
-		Tokens: p.shape.Unpruned().N - len(p.texts()), Encoded: p.shape.N - len(p.texts()),
-		Kept:    p.shape.N,
+		Tokens: p.shape.Unpruned().N - texts, Encoded: p.shape.N - texts,
+		Kept:    p.shape.N - texts,
 		Options: p.plan.Resolved, Reduction: p.reduced(), Grids: p.grids(), Cache: p.from,
 	}
 	// other plans share f without a reduction, or as what happens before the decoder

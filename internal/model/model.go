@@ -348,6 +348,14 @@ func (s *Shape) Unpruned() *Shape {
 	return s.Pruned.Whole
 }
 
+// Texts returns the ids of the texts among the picture's tokens, which are no visual tokens.
+func (s *Shape) Texts() []int32 {
+	if s.Views == nil {
+		return nil
+	}
+	return s.Views.Texts
+}
+
 // View returns the view of the patch or row with index i.
 func (s *Shape) View(i int32) int {
 	if s.Views.Of != nil {
@@ -358,11 +366,10 @@ func (s *Shape) View(i int32) int {
 
 // IDs returns the tokens of the picture in a prompt, token for each that is no text of its own.
 func (s *Shape) IDs(token int32) []int32 {
-	out := slices.Repeat([]int32{token}, s.N)
-	if s.Views == nil {
+	out, texts := slices.Repeat([]int32{token}, s.N), s.Texts()
+	if len(texts) == 0 {
 		return out
 	}
-	texts := s.Views.Texts
 	for i, source := range s.Views.Source {
 		if source < 0 && len(texts) > 0 {
 			out[i], texts = texts[0], texts[1:]
