@@ -36,7 +36,8 @@ func (s *Service) Settings() map[string]any {
 	} {
 		out[name] = v
 	}
-	if s.Reduction == nil {
+	if s.unreduced() { // in whatever words, so that these runs share their answers
+		out["reduction"] = nil
 		return out
 	}
 	for name, v := range s.Reduction.Options {
@@ -46,6 +47,18 @@ func (s *Service) Settings() map[string]any {
 		}
 	}
 	return out
+}
+
+// unreduced reports whether every token is read.
+func (s *Service) unreduced() bool {
+	if s.Reduction == nil {
+		return true
+	}
+	base, given := s.Reduction.Options["base"].(string)
+	if !given {
+		base = s.Reduction.Base
+	}
+	return base == "" || base == "none"
 }
 
 // Answer implements Answerer. The first question reads the pictures; then the others decode

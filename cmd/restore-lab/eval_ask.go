@@ -96,9 +96,6 @@ func (o *benchmarkOptions) answerer(
 	if o.protocol != benchmarks.Paper || o.fs.Changed("system-prompt") {
 		m.System = system
 	}
-	if o.reduction.Base() == "none" { // the run of the paper's tables
-		how = nil
-	}
 	return m.with(how), func() { m.model.Close() }, nil
 }
 

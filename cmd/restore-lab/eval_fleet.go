@@ -23,9 +23,6 @@ func (o *benchmarkOptions) overNATS(
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.reduction.Base() == "none" { // as in a local run, so that both share their answers
-		e.Reduction = nil
-	}
 	if e.System = system; !o.fs.Changed("parallel") {
 		o.parallel = fleetPictures
 	}
