@@ -296,7 +296,7 @@ func TestFleetErrors(t *testing.T) {
 	}{
 		"does not know this user or password": {cli.ExitFailure, []string{"worker", "--nats", s.URL()}},
 		"nats://USER:PASS@HOST":               {cli.ExitFailure, []string{"workers", "--nats", strings.Replace(s.URL(), "://", "://ann:wrong@", 1)}},
-		"cannot connect":                      {cli.ExitFailure, []string{"worker", "--nats", "nats://127.0.0.1:1"}},
+		"cannot connect":                      {cli.ExitFailure, []string{"workers", "--nats", "nats://127.0.0.1:1"}},
 		"--nats: missing":                     {cli.ExitUsage, []string{"worker"}},
 		"--nats: got a URL that is none":      {cli.ExitUsage, []string{"worker", "--nats", "http://x"}},
 		"which is for clients":                {cli.ExitUsage, []string{"worker", "--nats", "embedded"}},

@@ -36,7 +36,7 @@ func newWorker(a *cli.App) *cobra.Command {
 		Use:   "worker",
 		Short: "Answer requests that come over NATS",
 		Long: `Answer requests for this model from 'restore batch', 'restore serve' and 'restore-lab eval' with --nats, on any number of machines.
-These commands set reductions, limits and sampling.
+These commands set reductions, limits and sampling. Where no NATS server can be reached, the worker waits for one.
 
 SIGTERM and Ctrl-C drain: the worker finishes the requests that it has begun, gives back the others, and exits; a second signal ends it at once.
 If a worker ends in any other way, its requests go to other workers. With --listen, /health, /ready and /metrics answer probes over HTTP.`,
@@ -73,6 +73,7 @@ func (o *workerOptions) run(ctx context.Context, a *cli.App) (err error) {
 	if err := o.answering.checkFolder(); err != nil {
 		return err
 	}
+	o.nats.Wait = true // whoever starts both need not start the server first
 	log := cli.Warnings(a)
 	if o.format != "none" {
 		log = logger(o.format, a.Err)

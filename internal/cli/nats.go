@@ -25,6 +25,8 @@ import (
 type NatsFlags struct {
 	URL, credentials, ca string
 	replicas             int
+
+	Wait bool // for a server that cannot be reached yet, instead of an error
 }
 
 // embeddedName is the URL of a NATS server inside this process.
@@ -139,6 +141,7 @@ func (o *NatsFlags) Dial(
 		Credentials: o.credentials,
 		CA:          o.ca,
 		Name:        name,
+		Wait:        o.Wait,
 		Log:         log,
 		Layout:      fleet.Layout{Replicas: o.replicas},
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -29,6 +30,10 @@ type Options struct {
 	// Token, when not nil, returns the token to sign in with, "" for none. It is called at each
 	// attempt to connect: a server that was restarted may have another.
 	Token func() string
+
+	// Wait tries until a server can be reached, and says so once in Log. Without it that is an
+	// error.
+	Wait bool
 
 	Layout Layout // of streams that do not exist yet
 
@@ -109,8 +114,8 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 	if o.CA != "" {
 		options = append(options, nats.RootCAs(o.CA))
 	}
-	if c.nc, err = nats.Connect(o.URL, options...); err != nil {
-		return nil, connectError(o.URL, err)
+	if c.nc, err = dial(ctx, &o, options); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -121,6 +126,27 @@ func Connect(ctx context.Context, o Options) (_ *Conn, err error) {
 		return nil, err
 	}
 	return c, c.explain("streams", c.open(ctx))
+}
+
+// dial connects to a server.
+func dial(ctx context.Context, o *Options, options []nats.Option) (*nats.Conn, error) {
+	var wait backoff
+	for told := false; ; told = true {
+		nc, err := nats.Connect(o.URL, options...)
+		if err == nil {
+			return nc, nil
+		}
+		var unreachable net.Error
+		if !o.Wait || !errors.Is(err, nats.ErrNoServers) && !errors.As(err, &unreachable) {
+			return nil, connectError(o.URL, err)
+		}
+		if !told {
+			o.Log.Warn("waiting for the NATS server", "error", connectError(o.URL, err))
+		}
+		if !wait.pause(ctx) {
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // Close flushes and closes the connection.

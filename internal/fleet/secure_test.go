@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -292,6 +293,54 @@ func TestCredentials(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Ensure that who waits for a server connects as soon as there is one, and that a server that
+// refuses the user is an error at once.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	o := natsserver.Options{Folder: t.TempDir(), Port: fleettest.FreePort(t), Token: "t"}
+	url := fmt.Sprintf("nats://127.0.0.1:%d", o.Port)
+	if c, err := Connect(t.Context(), Options{URL: url}); err == nil {
+		c.Close()
+		t.Fatal("without a server: no error")
+	}
+	told := make(chan struct{})
+	log := slog.New(slog.NewTextHandler(signalling(func() { close(told) }), nil))
+	token := func(s string) func() string { return func() string { return s } }
+	connected := make(chan error, 1)
+	go func() {
+		c, err := Connect(t.Context(), Options{URL: url, Wait: true, Log: log, Token: token("t")})
+		if err == nil {
+			c.Close()
+		}
+		connected <- err
+	}()
+	<-told // once: a second time would panic
+	time.Sleep(time.Second)
+	s, err := natsserver.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	_, err = Connect(t.Context(), Options{URL: url, Wait: true, Token: token("other")})
+	if err == nil || !strings.Contains(err.Error(), "does not know this user") {
+		t.Errorf("with another token: got %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Connect(gone, Options{URL: "nats://127.0.0.1:1", Wait: true})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
+	}
+}
+
+// signalling is a writer that calls a function instead.
+type signalling func()
+
+func (s signalling) Write(p []byte) (int, error) { s(); return len(p), nil }
 
 // Ensure that a server with a token admits nobody without it, and that a connection survives a
 // restart of the server with another token.
