@@ -146,7 +146,36 @@ func fileContent(x *exchange) {
 	h := x.w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", strconv.Quote(f.ID)) // the content never changes
-	http.ServeContent(x.w, x.r, "", time.Unix(f.CreatedAt, 0), in)
+	http.ServeContent(&fileWriter{ResponseWriter: x.w, x: x, size: f.Bytes}, x.r, "",
+		time.Unix(f.CreatedAt, 0), in)
+}
+
+// fileWriter writes a file. Where http.ServeContent refuses the ranges with a text, it answers with
+// an error as everywhere else.
+type fileWriter struct {
+	http.ResponseWriter
+	x       *exchange
+	size    int64
+	refused bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (f *fileWriter) WriteHeader(status int) {
+	if status != http.StatusRequestedRangeNotSatisfiable {
+		f.ResponseWriter.WriteHeader(status)
+		return
+	}
+	f.refused = true
+	f.x.fail(wire.New(status, "invalid_range", "", "Range: got %s, want a part of the file's %d "+
+		"bytes", wire.Quote(f.x.r.Header.Get("Range")), f.size))
+}
+
+// Write implements http.ResponseWriter.
+func (f *fileWriter) Write(b []byte) (int, error) {
+	if f.refused {
+		return len(b), nil
+	}
+	return f.ResponseWriter.Write(b)
 }
 
 // formOverhead is how many bytes an upload may have besides the file.

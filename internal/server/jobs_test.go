@@ -191,7 +191,8 @@ func TestFilesOfKeys(t *testing.T) {
 	}
 }
 
-// Ensure that ranges of a file are answered.
+// Ensure that ranges of a file are answered, and those that it does not have are refused with an
+// error that OpenAI's clients read.
 func TestContentRanges(t *testing.T) {
 	r := serve(t, newFake(), func(o *Options) { withJobs(t, o) })
 	body, kind := formOf(t, "purpose=batch", "file=0123456789")
@@ -209,9 +210,14 @@ func TestContentRanges(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %d %q", c.asked, status, got, c.status, c.want)
 		}
 	}
-	if status, _, _ := r.do(t, "GET", path, "", "Range: bytes=10-"); status !=
-		http.StatusRequestedRangeNotSatisfiable {
-		t.Errorf("beyond the end: got %d", status)
+	for asked, of := range map[string]string{"bytes=10-": "bytes */10", "lines=1-2": ""} {
+		status, h, got := r.do(t, "GET", path, "", "Range: "+asked)
+		want := `{"error":{"message":"Range: got \"` + asked + `\", want a part of the file's 10 ` +
+			`bytes","type":"invalid_request_error","param":null,"code":"invalid_range"}}`
+		if status != http.StatusRequestedRangeNotSatisfiable || got != want ||
+			h.Get("Content-Type") != "application/json" || h.Get("Content-Range") != of {
+			t.Errorf("%s: got %d %v %s, want %s", asked, status, h, got, want)
+		}
 	}
 }
 
