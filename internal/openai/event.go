@@ -128,10 +128,11 @@ func (m *responseMeta) item(status string, content ...outputText) outputItem {
 
 // responseReply is the whole reply of /v1/responses.
 func responseReply(m *responseMeta, q *responseCall, a *restore.Answer) any {
-	r, now := q.response(m), api.Now()
-	r.Status, r.CompletedAt = "completed", &now
+	r := q.response(m)
 	if a.Finish == restore.FinishLength {
 		r.Status, r.Incomplete = "incomplete", &incompleteDetails{"max_output_tokens"}
+	} else {
+		r.Status, r.CompletedAt = "completed", new(api.Now())
 	}
 	r.Output = []outputItem{m.item(r.Status, newOutputText(a.Text, a.Logprobs))}
 	n := &a.Usage
