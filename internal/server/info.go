@@ -111,6 +111,7 @@ type anthropicModel struct {
 	Type      string    `json:"type"`
 	Name      string    `json:"display_name"`
 	CreatedAt time.Time `json:"created_at"`
+	Lifecycle string    `json:"lifecycle"`
 }
 
 // methodObject describes a method for people.
@@ -200,7 +201,7 @@ func (s *Server) predicted(i *restore.Info) predict {
 func (s *Server) modelObject(f *api.Front, about []methodObject) modelObject {
 	i := f.About
 	m := modelObject{ID: f.Name(), Object: "model", Created: i.Created.Unix(), OwnedBy: "restore",
-		anthropicModel: anthropicModel{"model", f.Name(), i.Created.UTC()},
+		anthropicModel: anthropicModel{"model", f.Name(), i.Created.UTC(), "active"},
 		Aliases:        []string{}, MaxModelLen: i.Context, Defaults: newDefaults(f)}
 	if f.Preset() == nil {
 		m.Aliases = append(m.Aliases, f.Aliases...)

@@ -209,6 +209,11 @@ func TestRoutes(t *testing.T) {
 		`"encoder":{"type":"q8","why":"it is fast"}`) {
 		t.Errorf("/v1/models does not tell the encoder's type: %s", list)
 	}
+	if _, _, one := r.do(t, "GET", "/v1/models/builtin", ""); !strings.Contains(one,
+		`"type":"model","display_name":"builtin","created_at":"`) ||
+		!strings.Contains(one, `Z","lifecycle":"active"`) {
+		t.Errorf("/v1/models/builtin lacks what Anthropic's clients require: %s", one)
+	}
 	if !strings.Contains(body, "/v1/models") {
 		t.Errorf("/models: got %s, want the path that was meant", body)
 	}
