@@ -3,10 +3,11 @@
 package anthropic
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"net/http"
-	"slices"
-	"strings"
+	"regexp"
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/api"
@@ -30,14 +31,14 @@ func Parse(body []byte, f *api.Front) (*api.Call, error) {
 		return nil, err
 	}
 	f = f.Named(o.String("model"))
-	q := newCall(o, f)
+	q, tool := newCall(o, f)
 	q.Stream = o.Bool("stream")
 	if o.Require("max_tokens", "the most tokens of the answer") {
 		api.Limit(o, q, "max_tokens")
 	}
 	api.Sampling(o, q)
 	api.Stops(o, q, "stop_sequences")
-	p := &reply{id: api.NewID("msg_"), model: f.About.ID, q: q}
+	p := &reply{id: api.NewID("msg_"), model: f.About.ID, q: q, tool: tool}
 	q.Events, q.Whole = p, func(a *restore.Answer) any { return p.whole(a) }
 	return q, q.End(o, f)
 }
@@ -49,7 +50,7 @@ func ParseCount(body []byte, f *api.Front) (*api.Call, error) {
 		return nil, err
 	}
 	f = f.Named(o.String("model"))
-	q := newCall(o, f)
+	q, _ := newCall(o, f)
 	q.Whole = func(a *restore.Answer) any { return Count{a.Usage.Prompt, q.Extend(a)} }
 	return q, q.End(o, f)
 }
@@ -60,17 +61,22 @@ type Count struct {
 	Restore *api.Extension `json:"restore"`
 }
 
-// newCall reads the fields that both calls have.
-func newCall(o *wire.Object, f *api.Front) *api.Call {
-	q := api.NewCall(f, "messages")
+// newCall reads the fields that both calls have. tool is the name of the tool that the model must
+// call, "" for none.
+func newCall(o *wire.Object, f *api.Front) (q *api.Call, tool string) {
+	q = api.NewCall(f, "messages")
 	q.Model = o.String("model")
 	refuse(o, f)
+	tool = forced(o, q, f)
 	if x := o.Object("output_config"); x != nil {
 		if of := x.Object("format"); of != nil && of.Require("type", "json_schema") {
 			if kind := of.String("type"); kind != "json_schema" {
 				of.Fail("invalid_value", "type", "got %s, want json_schema", wire.Quote(kind))
 			}
-			if of.Require("schema", "a JSON schema") {
+			if tool != "" {
+				of.Fail("invalid_value", "", "got a format together with the forced tool %s, "+
+					"want one of them", wire.Quote(tool))
+			} else if of.Require("schema", "a JSON schema") {
 				api.Schema(of, q, "schema")
 			}
 			api.Note(q, of)
@@ -81,27 +87,84 @@ func newCall(o *wire.Object, f *api.Front) *api.Call {
 	if o.Require("messages", "a list of messages") {
 		dialogue(o, q, f)
 	}
-	return q
+	return q, tool
 }
 
 // refuse refuses fields that would change the answer, except with values that change nothing, and
 // accepts labels.
 func refuse(o *wire.Object, f *api.Front) {
-	f.Lacks(o, "tools", "tools", "mcp_servers")
-	for _, c := range []struct {
-		name, what string
-		neutral    []string
-	}{{"tool_choice", "tools", []string{"auto", "none"}},
-		{"thinking", "thinking", []string{"disabled"}}} {
-		x := o.Object(c.name)
-		if x != nil && x.Require("type", strings.Join(c.neutral, " or ")) &&
-			!slices.Contains(c.neutral, x.String("type")) {
-			f.Lacks(o, c.what, c.name)
-		}
+	f.Lacks(o, "tools", "mcp_servers")
+	x := o.Object("thinking")
+	if x != nil && x.Require("type", "disabled") && x.String("type") != "disabled" {
+		f.Lacks(o, "thinking", "thinking")
 	}
 	o.Refuse("", "container", "context_management", "output_format")
 	o.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics",
 		"user_profile_id", "workspace_id")
+}
+
+// forced reads the tool that tool_choice forces the model to call, and returns its name: the answer
+// is the tool's input, by its schema. That is how clients request structured output. Where the
+// model would choose, tools are refused.
+func forced(o *wire.Object, q *api.Call, f *api.Front) (name string) {
+	const what = "tools, except one that tool_choice forces"
+	kind := "auto"
+	x := o.Object("tool_choice")
+	if x != nil && x.Require("type", "auto, any, tool or none") {
+		kind = x.String("type")
+	}
+	switch kind {
+	case "auto", "none":
+		f.Lacks(o, what, "tools")
+		return ""
+	case "any":
+	case "tool":
+		x.Require("name", "the name of a tool")
+		name = x.String("name")
+	default:
+		x.Fail("invalid_value", "type", "got %s, want auto, any, tool or none", wire.Quote(kind))
+		return ""
+	}
+	tools := o.List("tools")
+	if kind == "any" && tools.Len() != 1 {
+		f.Lacks(o, what, "tool_choice")
+		return ""
+	}
+	for item := range tools.Items() {
+		t := item.Object()
+		if t.Require("name", toolNames); kind == "any" || t.String("name") == name {
+			if name = t.String("name"); !toolName.MatchString(name) {
+				t.Fail("invalid_value", "name", "got %s, want %s", wire.Quote(name), toolNames)
+			}
+			schemaOf(t, q, f)
+			return name
+		}
+	}
+	x.Fail("invalid_value", "name", "got %s, want the name of one of tools", wire.Quote(name))
+	return ""
+}
+
+// toolName are the names of tools.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+
+const toolNames = "1 to 128 letters, digits, - and _"
+
+// schemaOf makes the schema of a tool's input the answer's.
+func schemaOf(t *wire.Object, q *api.Call, f *api.Front) {
+	if kind := t.String("type"); kind != "" && kind != "custom" {
+		f.Lacks(t, "the tool "+wire.Quote(kind), "type")
+	}
+	t.Ignore("description", "strict", "cache_control", "eager_input_streaming", "allowed_callers",
+		"defer_loading")
+	if !t.Require("input_schema", "a JSON schema of an object") {
+		return
+	}
+	s := t.Object("input_schema")
+	if s.Require("type", "object") && s.String("type") != "object" {
+		s.Fail("invalid_value", "type", "got %s, want object", wire.Quote(s.String("type")))
+	}
+	api.Schema(t, q, "input_schema")
+	api.Note(q, t)
 }
 
 // dialogue reads the system prompt and the messages.
@@ -121,7 +184,8 @@ func dialogue(o *wire.Object, q *api.Call, f *api.Front) {
 	}
 }
 
-// part reads a block of a message.
+// part reads a block of a message. The call of a tool is the text that the model wrote, and its
+// result is the user's text.
 func part(
 	d *api.Dialogue, p *wire.Object, kind string, role restore.Role,
 ) (restore.Part, bool) {
@@ -133,6 +197,19 @@ func part(
 		return restore.Part{Text: p.String("text")}, true
 	case kind == "image" && role == restore.User:
 		return image(d, p)
+	case kind == "tool_use" && role == restore.Assistant:
+		p.Ignore("id", "name", "caller")
+		p.Require("input", "an object")
+		p.Object("input")
+		var text bytes.Buffer
+		_ = json.Compact(&text, p.Raw("input")) // which was parsed
+		return restore.Part{Text: text.String()}, true
+	case kind == "tool_result" && role == restore.User:
+		p.Ignore("tool_use_id", "is_error")
+		if !p.Has("content") {
+			return restore.Part{}, true
+		}
+		return restore.Part{Text: api.Joined(d.Content(p, "content", restore.System, part))}, true
 	}
 	want := "text"
 	if role == restore.User {
@@ -170,10 +247,25 @@ func image(d *api.Dialogue, p *wire.Object) (restore.Part, bool) {
 	return part, true
 }
 
-// block is a block of an answer.
+// block is a block of an answer: a text, or the call of a tool.
 type block struct {
+	Type string  `json:"type"`
+	Text *string `json:"text,omitempty"`
+
+	ID    string          `json:"id,omitempty"`
+	Name  string          `json:"name,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"` // an object
+}
+
+// textDelta and inputDelta are parts of a block.
+type textDelta struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
+}
+
+type inputDelta struct {
+	Type string `json:"type"`
+	JSON string `json:"partial_json"`
 }
 
 // usage counts the tokens of a reply. Those of the prompt are Input, Written and Cached.
@@ -212,6 +304,7 @@ type message struct {
 type reply struct {
 	id, model string
 	q         *api.Call
+	tool      string     // that the answer calls; "": the answer is a text
 	frame     wire.Frame // of a piece; nil: not needed yet
 }
 
@@ -219,9 +312,23 @@ func (p *reply) message() message {
 	return message{ID: p.id, Type: "message", Role: "assistant", Model: p.model, Content: []block{}}
 }
 
+// block returns the block of the answer. An input that is not complete is an empty object, as is
+// the one with which a stream begins.
+func (p *reply) block(text string) block {
+	if p.tool == "" {
+		return block{Type: "text", Text: &text}
+	}
+	b := block{Type: "tool_use", ID: api.NewID("toolu_"), Name: p.tool,
+		Input: json.RawMessage("{}")}
+	if json.Valid([]byte(text)) {
+		b.Input = json.RawMessage(text)
+	}
+	return b
+}
+
 func (p *reply) whole(a *restore.Answer) message {
 	m := p.message()
-	m.Content = append(m.Content, block{"text", a.Text})
+	m.Content = append(m.Content, p.block(a.Text))
 	m.ending, m.Usage = p.ending(a), newUsage(a)
 	m.Timings, m.Restore = api.NewTimings(a), p.q.Extend(a)
 	return m
@@ -236,6 +343,8 @@ func (p *reply) ending(a *restore.Answer) ending {
 		reason = "model_context_window_exceeded"
 	case a.Finish == restore.FinishLength:
 		reason = "max_tokens"
+	case p.tool != "":
+		reason = "tool_use"
 	}
 	return ending{Reason: &reason}
 }
@@ -257,10 +366,10 @@ func (e *event) sent() api.Message { return api.Message{Event: e.Type, Data: e} 
 
 // Begin implements [api.Stream]. The tokens of the prompt are not known yet.
 func (p *reply) Begin() []api.Message {
-	m := p.message()
+	m, b := p.message(), p.block("")
 	return []api.Message{
 		(&event{Type: "message_start", Message: &m}).sent(),
-		(&event{Type: "content_block_start", Index: new(0), Block: &block{Type: "text"}}).sent(),
+		(&event{Type: "content_block_start", Index: new(0), Block: &b}).sent(),
 	}
 }
 
@@ -268,7 +377,10 @@ func (p *reply) Begin() []api.Message {
 func (p *reply) Piece(e *restore.Piece) []api.Message {
 	const kind = "content_block_delta"
 	if p.frame == nil {
-		gap := block{"text_delta", wire.Gap}
+		var gap any = textDelta{"text_delta", wire.Gap}
+		if p.tool != "" {
+			gap = inputDelta{"input_json_delta", wire.Gap}
+		}
 		p.frame = wire.NewFrame(&event{Type: kind, Index: new(0), Delta: gap}, wire.Gap)
 	}
 	return []api.Message{{Event: kind, Text: p.frame.Fill(wire.Text(e.Text))}}

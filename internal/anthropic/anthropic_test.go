@@ -3,6 +3,7 @@ package anthropic
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -144,10 +145,107 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+const (
+	toolUser   = `"max_tokens":9,"messages":[{"role":"user","content":"a"}]`
+	toolSchema = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
+	twoTools   = `"tools":[{"name":"other","input_schema":{"type":"object"}},{"type":"custom",` +
+		`"name":"see","description":"d","strict":true,"odd":1,"input_schema":` + toolSchema + `}]`
+)
+
+// Ensure that the tool that a request forces is the form of the answer, also in a stream and where
+// the answer is cut; and that the call and its result may be sent again.
+func TestForcedTool(t *testing.T) {
+	for _, empty := range []string{`{}`, `[]`, `null`, `false`} {
+		if _, err := Parse([]byte(`{`+toolUser+`,"tools":`+empty+`}`), env); err != nil {
+			t.Errorf("tools %s: %v", empty, err)
+		}
+	}
+	q, err := Parse([]byte(`{`+toolUser+`,`+twoTools+
+		`,"tool_choice":{"type":"tool","name":"see","disable_parallel_tool_use":true}}`), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(q.Format.Schema) != toolSchema || q.FormatPath != "tools[1].input_schema" ||
+		!slices.Equal(q.Ignored, []string{"tools[1].odd"}) {
+		t.Errorf("got %s at %s, ignored %q", q.Format.Schema, q.FormatPath, q.Ignored)
+	}
+	a := &restore.Answer{Text: `{"n":5}`, Finish: restore.FinishStop}
+	cut := &restore.Answer{Text: `{"n":`, Finish: restore.FinishLength,
+		Usage: restore.Usage{Generated: 9}}
+	p := q.Events.(*reply)
+	const call = `{"type":"tool_use","id":"toolu_","name":"see","input":`
+	for _, c := range []struct {
+		got  any
+		want string
+	}{
+		{p.whole(a), `"content":[` + call + `{"n":5}}],"stop_reason":"tool_use","stop_sequence":null,`},
+		{p.whole(cut), `"content":[` + call + `{}}],"stop_reason":"max_tokens",`},
+		{p.Begin()[1].Data, `{"type":"content_block_start","index":0,"content_block":` + call + `{}}}`},
+		{json.RawMessage(p.Piece(&restore.Piece{Text: `{"n"`})[0].Text), `{"type":"content_block_delta",` +
+			`"index":0,"delta":{"type":"input_json_delta","partial_json":"{\"n\""}}`},
+		{p.End(a)[1].Data, `"delta":{"stop_reason":"tool_use","stop_sequence":null}`},
+	} {
+		got, err := json.Marshal(c.got)
+		got = regexp.MustCompile(`toolu_\w+`).ReplaceAll(got, []byte("toolu_"))
+		if err != nil || !strings.Contains(string(got), c.want) {
+			t.Errorf("got %s\nwant %s", got, c.want)
+		}
+	}
+	q, err = Parse([]byte(`{"max_tokens":9,"messages":[{"role":"user","content":"a"},
+		{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"see","input":{"n": 5}}]},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","is_error":true,"content":"too "},
+			{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"large"}]},
+			{"type":"tool_result","tool_use_id":"1"}]}],
+		"tools":[{"name":"see","input_schema":`+toolSchema+`}],"tool_choice":{"type":"any"}}`), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := q.Messages; api.Joined(m[1].Parts) != `{"n":5}` || api.Joined(m[2].Parts) !=
+		"too large" || q.Ignored != nil {
+		t.Errorf("got %+v, ignored %q", m, q.Ignored)
+	}
+}
+
+// Ensure that other uses of tools are refused by name.
+func TestToolRefusals(t *testing.T) {
+	const only = `"builtin" does not support tools, except one that tool_choice forces`
+	for _, c := range [][2]string{
+		{twoTools, only},
+		{twoTools + `,"tool_choice":{"type":"auto"}`, only},
+		{twoTools + `,"tool_choice":{"type":"any"}`, only},
+		{twoTools + `,"tool_choice":{"type":"one"}`, `tool_choice.type: got "one", want auto, any, tool or none`},
+		{twoTools + `,"tool_choice":{"type":"tool"}`, `tool_choice.name: missing`},
+		{twoTools + `,"tool_choice":{"type":"tool","name":"x"}`, `tool_choice.name: got "x", want the name of one of tools`},
+		{`"tool_choice":{"type":"tool","name":"x"}`, `tool_choice.name: got "x", want the name of one of tools`},
+		{twoTools + `,"tool_choice":{"type":"tool","name":"see"},"output_config":{"format":{"type":"json_schema","schema":{}}}`,
+			`output_config.format: got a format together with the forced tool "see"`},
+		{`"tools":[{"name":"a b","input_schema":{"type":"object"}}],"tool_choice":{"type":"any"}`,
+			`tools[0].name: got "a b", want 1 to 128 letters`},
+		{`"tools":[{"name":"a"}],"tool_choice":{"type":"any"}`, `tools[0].input_schema: missing`},
+		{`"tools":[{"name":"a","input_schema":{"type":"string"}}],"tool_choice":{"type":"any"}`,
+			`tools[0].input_schema.type: got "string", want object`},
+		{`"tools":[{"name":"a","input_schema":{"type":"object","not":{}}}],"tool_choice":{"type":"any"}`, `tools[0].input_schema`},
+		{`"tools":[{"name":"a","type":"bash_20250124"}],"tool_choice":{"type":"any"}`,
+			`"builtin" does not support the tool "bash_20250124"`},
+		{`"tools":[{"name":"a","input_schema":5}],"tool_choice":{"type":"any"}`, `tools[0].input_schema: got 5`},
+		{`"tools":{},"tool_choice":{"type":"any"}`, `tools: got an object, want a list`},
+		{`"tools":[5],"tool_choice":{"type":"any"}`, `tools[0]: got 5`},
+	} {
+		for _, parse := range []api.Parse{Parse, ParseCount} {
+			_, err := parse([]byte(`{`+toolUser+`,`+c[0]+`}`), env)
+			var e *wire.Error
+			if !errors.As(err, &e) || e.Status != 400 || !strings.Contains(e.Message, c[1]) {
+				t.Errorf("%s: got %v, want %s", c[0], err, c[1])
+			}
+		}
+	}
+}
+
 // FuzzBodies parses any body.
 func FuzzBodies(f *testing.F) {
 	f.Add([]byte(`{"max_tokens":1,"system":"s","messages":[{"role":"user","content":[
 		{"type":"image","source":{"type":"base64","data":"AAAA"}}]}]}`))
+	f.Add([]byte(`{` + toolUser + `,` + twoTools + `,"tool_choice":{"type":"tool","name":"see"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, parse := range []api.Parse{Parse, ParseCount} {
 			q, err := parse(body, env)

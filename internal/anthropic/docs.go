@@ -39,8 +39,11 @@ const (
 	"thinking": {"type": ["object", "null"], "required": ["type"], "properties": {
 		"type": {"const": "disabled"}}},
 	"tool_choice": {"type": ["object", "null"], "required": ["type"], "properties": {
-		"type": {"enum": ["auto", "none"]}}},
-	"tools": {"type": ["array", "null"], "maxItems": 0},
+		"type": {"enum": ["auto", "any", "tool", "none"]}, "name": {"type": "string"}}},
+	"tools": {"type": ["array", "null"], "items": {"type": "object",
+		"required": ["name", "input_schema"], "properties": {
+			"name": {"type": "string"}, "type": {"enum": ["custom", null]},
+			"input_schema": {"type": "object"}}}},
 	"metadata": true, "service_tier": true, "cache_control": true
 }`
 	calls = `{

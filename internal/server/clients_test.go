@@ -16,8 +16,8 @@ import (
 
 // Ensure that the requests of programs which people already use are answered as they are sent:
 // `ollama run` (its types for JSON), Home Assistant and Open WebUI (their sources), and Anthropic's
-// SDK for Python (recorded). ignored lists
-// the fields that the reply names as unused; all others have their effect.
+// SDK for Python, instructor, LangChain, LiteLLM and Vercel's AI SDK (recorded). ignored lists the
+// fields that the reply names as unused; all others have their effect.
 func TestClientsRequests(t *testing.T) {
 	h := start(t, nil)
 	file, err := os.Open("testdata/clients.jsonl")
@@ -88,11 +88,17 @@ func streamed(raw string) (text string, whole bool) {
 		var c struct {
 			Response string
 			Message  struct{ Content any }
-			Content  []struct{ Text string }
-			Delta    struct{ Text string }
-			Type     string
-			Done     bool
-			Choices  []struct {
+			Content  []struct {
+				Text  string
+				Input json.RawMessage
+			}
+			Delta struct {
+				Text string
+				JSON string `json:"partial_json"`
+			}
+			Type    string
+			Done    bool
+			Choices []struct {
 				Delta, Message struct{ Content string }
 				Finish         *string `json:"finish_reason"`
 			}
@@ -101,12 +107,12 @@ func streamed(raw string) (text string, whole bool) {
 		if json.Unmarshal([]byte(line), &c) != nil {
 			continue
 		}
-		text += c.Response + c.Delta.Text
+		text += c.Response + c.Delta.Text + c.Delta.JSON
 		if s, ok := c.Message.Content.(string); ok {
 			text += s
 		}
 		for _, one := range c.Content {
-			text += one.Text
+			text += one.Text + string(one.Input)
 		}
 		whole = whole || c.Done || c.Type == "message" || c.Type == "message_stop"
 		for _, one := range c.Choices {
