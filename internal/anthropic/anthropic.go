@@ -418,7 +418,8 @@ func failure(e *wire.Error) any {
 		Code    string `json:"code"`
 	}
 	return struct {
-		Type  string `json:"type"`
-		Error inner  `json:"error"`
-	}{"error", inner{cmp.Or(kinds[e.Status], e.Type), e.Message, e.Code}}
+		Type      string `json:"type"`
+		Error     inner  `json:"error"`
+		RequestID string `json:"request_id,omitempty"`
+	}{"error", inner{cmp.Or(kinds[e.Status], e.Type), e.Message, e.Code}, e.RequestID}
 }

@@ -129,6 +129,7 @@ func TestReplies(t *testing.T) {
 		{last[1].Data, `{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},` + counts},
 		{last[2].Data, `{"type":"message_stop"}`},
 		{p.Fail(wire.Bad("c", "a", "b"))[0].Data, `{"type":"error","error":{"type":"invalid_request_error","message":"a: b","code":"c"}}`},
+		{p.Fail(&wire.Error{Message: "m", RequestID: "req_1"})[0].Data, `{"type":"error","error":{"type":"","message":"m","code":""},"request_id":"req_1"}`},
 		{failure(wire.New(503, "loading", "", "m")), `{"type":"error","error":{"type":"overloaded_error","message":"m","code":"loading"}}`},
 	} {
 		got, err := json.Marshal(c.got)

@@ -52,7 +52,8 @@ const (
 	"stop_sequences": {"type": ["array", "null"], "maxItems": 16,
 		"items": {"type": "string", "minLength": 1}}
 }`
-	errorSchema = `{"type": {"const": "error"}, "error": {"type": "object", "properties": {
+	errorSchema = `{"type": {"const": "error"}, "request_id": {"type": "string"},
+	"error": {"type": "object", "properties": {
 	"type": {"type": "string"}, "message": {"type": "string"}, "code": {"type": "string"}},
 	"required": ["type", "message", "code"], "additionalProperties": false}}`
 )

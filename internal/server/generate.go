@@ -233,6 +233,7 @@ func (x *exchange) broke(s *stream, err error) {
 		x.s.metrics().rejected("deadline")
 	}
 	x.line = append(x.line, "code", e.Code)
+	e.RequestID = x.id
 	s.add(s.call.Events.Fail(e))
 	s.write()
 }

@@ -369,6 +369,7 @@ func (x *exchange) fail(e *wire.Error) {
 	}
 	h.Set("Cache-Control", "no-store")
 	x.line = append(x.line, "code", e.Code)
+	e.RequestID = x.id
 	x.json(e.Status, x.api.Error(e))
 }
 

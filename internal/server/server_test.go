@@ -799,6 +799,15 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
+// Ensure that errors of Anthropic's API name the request, as its header does.
+func TestRequestIDOfErrors(t *testing.T) {
+	r := serve(t, newFake(), nil)
+	_, h, body := r.do(t, "POST", "/v1/messages", `{}`)
+	if want := `"request_id":"` + h.Get("Request-Id") + `"}`; !strings.HasSuffix(body, want) {
+		t.Errorf("got %s, want it to end with %s", body, want)
+	}
+}
+
 // Ensure that the log has one line per request, without the question unless that is requested.
 func TestLog(t *testing.T) {
 	for _, prompts := range []bool{false, true} {

@@ -22,6 +22,7 @@ type Error struct {
 
 	RetryAfter int    // seconds; 0: none
 	Allow      string // methods, for method_not_allowed
+	RequestID  string // "" if the error is not a reply yet
 }
 
 func (e *Error) Error() string { return e.Message }
