@@ -60,7 +60,12 @@ func (c *check) admitsItself(s *schema, v *value) bool {
 		if n := len(v.elems); n < s.minItems || s.maxItems >= 0 && n > s.maxItems {
 			return false
 		}
+		known := map[int32]bool{}
 		for i, e := range v.elems {
+			if s.unique && known[e.id] {
+				return false
+			}
+			known[e.id] = true
 			if sub := s.item(i); sub != nil && !c.admits(sub, e) {
 				return false
 			}

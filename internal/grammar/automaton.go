@@ -1,6 +1,9 @@
 package grammar
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // frame is one unfinished value: its place in the grammar and the value that contains it. A stack
 // of frames is one way to read the text so far; there may be several, as with anyOf. Frames are
@@ -58,6 +61,13 @@ const (
 const (
 	afterBracket phase = 1 + iota
 	afterItem
+)
+
+// Phases of kindSet; a has a bit for each finished item, by the number of its text. In an item b is
+// its node in the trie.
+const (
+	beforeItem phase = afterBracket + iota // after the bracket, or a comma
+	inItem
 )
 
 // Phases of kindObject; a is the number of finished properties. In a name b is its node in the trie
@@ -180,6 +190,8 @@ func (w *writer) step(f place, c byte) {
 		w.stepNumber(f, c)
 	case kindArray:
 		w.stepArray(f, c)
+	case kindSet:
+		w.stepSet(f, c)
 	case kindObject:
 		w.stepObject(f, c)
 	case kindRegular:
@@ -355,6 +367,42 @@ func (w *writer) item(f place) {
 		f.a++
 	}
 	w.put(place{up: w.cache.intern(f), node: item})
+}
+
+// stepSet continues an array of different texts.
+func (w *writer) stepSet(f place, c byte) {
+	n := f.node
+	count := int32(bits.OnesCount32(uint32(f.a)))
+	switch f.phase {
+	case begin:
+		if c == '[' {
+			f.phase = beforeItem
+			w.put(f)
+		}
+		return
+	case beforeItem:
+		if c == ']' && f.a == 0 && n.min <= 0 {
+			w.put(f.after())
+		}
+		if n.max == 0 {
+			return
+		}
+	default:
+		text := n.texts.nodes[f.b].text
+		if count++; text < 0 || f.a&(1<<text) != 0 {
+			break
+		}
+		switch {
+		case c == ']' && count >= n.min:
+			w.put(f.after())
+		case c == ',' && count < n.max:
+			w.put(place{up: f.up, node: n, phase: beforeItem, a: f.a | 1<<text})
+		}
+	}
+	if f.b = n.texts.step(f.b, c); f.b >= 0 && n.texts.other(f.b, f.a) {
+		f.phase = inItem
+		w.put(f)
+	}
 }
 
 // stepRegular continues a text of a language: a is the state, b the node of the decoder.

@@ -68,7 +68,7 @@ func (c *compiler) written() (set [256]bool) {
 		}
 	}
 	for _, n := range c.all {
-		if n.kind == kindLiteral {
+		if n.kind == kindLiteral || n.kind == kindSet {
 			add(n.texts)
 		}
 	}
@@ -247,7 +247,7 @@ func (s *schema) implied() (t types) {
 	if s.hasProps || s.hasRequired || s.extra != nil {
 		t |= typeObject
 	}
-	if s.items != nil || s.prefix != nil || s.minItems >= 0 || s.maxItems >= 0 {
+	if s.items != nil || s.prefix != nil || s.minItems >= 0 || s.maxItems >= 0 || s.unique {
 		t |= typeArray
 	}
 	if s.minLength >= 0 || s.maxLength >= 0 || s.patterns != nil {
@@ -261,15 +261,9 @@ func (s *schema) implied() (t types) {
 
 // enum adds the values of a list that meet conj to n.
 func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
-	var texts [][]byte
-	for _, v := range enum {
-		meets, err := c.meets(v, conj)
-		if err != nil {
-			return err
-		}
-		if meets {
-			texts = append(texts, v.append(nil))
-		}
+	texts, err := c.listed(enum, conj)
+	if err != nil {
+		return err
 	}
 	if c.alts += len(texts); c.alts > MaxAlternatives {
 		return tooManyAlternatives(conj[0].at)
@@ -278,6 +272,20 @@ func (c *compiler) enum(n *node, conj []*schema, enum []*value) error {
 		return contradiction(conj, "enum", "none of the values meets the rest of the schema")
 	}
 	return c.literal(n, texts...)
+}
+
+// listed returns the values of a list that meet conj.
+func (c *compiler) listed(enum []*value, conj []*schema) (texts [][]byte, err error) {
+	for _, v := range enum {
+		meets, err := c.meets(v, conj)
+		if err != nil {
+			return nil, err
+		}
+		if meets {
+			texts = append(texts, v.append(nil))
+		}
+	}
+	return texts, nil
 }
 
 // meets reports whether a value meets every schema of conj.
@@ -409,6 +417,10 @@ func (c *compiler) array(n *node, conj []*schema) error {
 	if a.max >= 0 && a.min > a.max {
 		return nil
 	}
+	i := slices.IndexFunc(conj, func(s *schema) bool { return s.unique })
+	if i >= 0 && (a.max < 0 || a.max > 1) {
+		return c.set(n, conj, conj[i], a)
+	}
 	if a.max >= 0 {
 		longest = min(longest, int(a.max))
 	}
@@ -431,6 +443,53 @@ func (c *compiler) array(n *node, conj []*schema) error {
 		} else {
 			a.prefix = append(a.prefix, item)
 		}
+	}
+	return c.leaf(n, a)
+}
+
+// maxSet is the most values of the items of an array with uniqueItems.
+const maxSet = 31
+
+// set adds to n the arrays of conj whose items are different values of a list; s has uniqueItems,
+// and a the limits of their number.
+func (c *compiler) set(n *node, conj []*schema, s *schema, a *node) error {
+	refused := func(problem string) error {
+		return &Error{Pointer: s.at.to("uniqueItems").String(), Keyword: "uniqueItems",
+			Problem: problem}
+	}
+	var items []*schema
+	for _, s := range conj {
+		if s.prefix != nil {
+			return refused("got true together with prefixItems, want one of them")
+		}
+		if s.items != nil {
+			items = append(items, s.items)
+		}
+	}
+	base, _, err := c.flatten(items)
+	if err != nil {
+		return err
+	}
+	listed := slices.IndexFunc(base, func(s *schema) bool { return s.inEnum != nil })
+	if listed < 0 {
+		return refused("got true, want false, or items with enum or const")
+	}
+	texts, err := c.listed(base[listed].enum, items)
+	if err != nil {
+		return err
+	}
+	texts = slices.DeleteFunc(texts, func(t []byte) bool { return !c.can(t) })
+	if len(texts) > maxSet {
+		return refused(fmt.Sprintf("got true and items of %d values, want at most %d", len(texts),
+			maxSet))
+	}
+	if a.narrow(0, len(texts)); a.min > a.max {
+		return contradiction(conj, "uniqueItems", fmt.Sprintf("minItems is %d, but the items "+
+			"have %d values", a.min, len(texts)))
+	}
+	a.kind = kindSet
+	if a.texts, err = newTrie(texts, c.account); err != nil {
+		return err
 	}
 	return c.leaf(n, a)
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // randomPattern returns a regular expression over few characters.
@@ -159,4 +161,73 @@ func TestBoundsAreExact(t *testing.T) {
 	if checked < 5000 || admitted < 1000 {
 		t.Errorf("only %d numbers were checked, and %d admitted", checked, admitted)
 	}
+}
+
+// Ensure that uniqueItems admits exactly the arrays that another implementation of JSON Schema
+// admits, of items some of which begin others.
+func TestUniqueItemsAreExact(t *testing.T) {
+	v := byteVocabulary(t)
+	values := []string{"1", "12", `"a"`, `"ab"`, "null", "[1]", "true"}
+	checked, admitted := 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		n := 1 + r.IntN(5)
+		listed := make([]string, n)
+		for i, k := range r.Perm(len(values))[:n] {
+			listed[i] = values[k]
+		}
+		schema := `{"type":"array","uniqueItems":true,"items":{"$ref":"#/$defs/x"},"$defs":{"x":{"enum":[` +
+			strings.Join(listed, ",") + `]}}`
+		if r.IntN(2) == 0 {
+			schema += fmt.Sprintf(`,"minItems":%d`, r.IntN(n+1))
+		}
+		if r.IntN(2) == 0 {
+			schema += fmt.Sprintf(`,"maxItems":%d`, n+r.IntN(2))
+		}
+		schema += "}"
+		s, err := Parse([]byte(schema))
+		if err != nil {
+			t.Fatalf("%s: %v", schema, err)
+		}
+		g, err := Compile(context.Background(), s, v)
+		if err != nil {
+			t.Fatalf("%s: %v", schema, err)
+		}
+		other := validator(t, []byte(schema))
+		for range 60 {
+			items := make([]string, r.IntN(5))
+			for i := range items {
+				if items[i] = listed[r.IntN(n)]; r.IntN(30) == 0 {
+					items[i] = values[r.IntN(len(values))]
+				}
+			}
+			text := "[" + strings.Join(items, ",") + "]"
+			value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := other.Validate(value) == nil
+			if got := whole(g, text); got != want {
+				t.Fatalf("%s: %s: admitted %t, want %t", schema, text, got, want)
+			} else if checked++; got {
+				admitted++
+			}
+		}
+	}
+	if checked < 3000 || admitted < 500 {
+		t.Errorf("only %d arrays were checked, and %d admitted", checked, admitted)
+	}
+	g := compileText(t, `{"uniqueItems":true,"items":{"enum":[`+
+		`"a","b","c"]},"allOf":[{"minItems":2},{"items":{"enum":["b","c","d"]}}]}`)
+	for text, want := range map[string]bool{`["b","c"]`: true, `["c","b"]`: true, `["b"]`: false,
+		`["a","b"]`: false, `["b","b"]`: false, `["b","c","b"]`: false, `["b","c",`: false} {
+		if whole(g, text) != want {
+			t.Errorf("%s: want %t", text, want)
+		}
+	}
+	g = compileText(t, `{"enum":[[1,1.0],[1,2]],"uniqueItems":true}`)
+	if whole(g, "[1,1]") || !whole(g, "[1,2]") {
+		t.Error("a value of enum with equal items is admitted, or one without is not")
+	}
+	compileText(t, `{"uniqueItems":true,"items":{"type":"string"},"maxItems":1}`)
 }

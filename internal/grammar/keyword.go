@@ -53,8 +53,8 @@ func (k *keyword) read() (err error) {
 	case "prefixItems":
 		s.prefix, err = k.schemas()
 	case "uniqueItems":
-		if k.v.kind != typeBoolean || k.v.text != "false" {
-			err = k.bad("false")
+		if s.unique = k.v.text == "true"; k.v.kind != typeBoolean {
+			err = k.bad("true or false")
 		}
 	case "minimum", "exclusiveMinimum":
 		err = k.bound(k.key == "exclusiveMinimum", s.numbers.least)

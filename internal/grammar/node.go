@@ -9,6 +9,7 @@ const (
 	kindString
 	kindNumber
 	kindArray
+	kindSet // an array of different texts of a list
 	kindObject
 	kindRegular // the texts of a language
 )
@@ -20,14 +21,16 @@ type node struct {
 	finite bool  // some value of finite length matches
 	number int32 // in compiler.all
 
-	// kindString: code points, kindArray: items, kindRegular: max alone, code points; max -1 means
-	// no limit
+	// kindString: code points, kindArray and kindSet: items, kindRegular: max alone, code points;
+	// max -1 means no limit
 	min, max int32
 
 	alts   []*node // kindAlternatives
 	prefix []*node // kindArray: the first items
 	items  *node   // kindArray: all items after those of prefix
-	texts  *trie   // kindLiteral: the texts; kindObject: the names as written, without quotes
+	// kindLiteral: the texts; kindSet: those of the items; kindObject: the names as written,
+	// without quotes
+	texts *trie
 
 	*properties // kindObject
 	*language   // kindRegular

@@ -88,6 +88,7 @@ type schema struct {
 	extra                 *schema   // additionalProperties; nil: absent
 	items                 *schema   // nil: absent
 	minItems, maxItems    int       // -1: absent
+	unique                bool      // uniqueItems
 	prefix                []*schema // prefixItems; nil: absent
 	minLength, maxLength  int       // -1: absent
 	format                string    // "": absent

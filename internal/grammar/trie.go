@@ -93,3 +93,11 @@ func (t *trie) between(at, lo, hi int32) bool {
 	i, _ := slices.BinarySearch(below, lo)
 	return i < len(below) && below[i] <= hi
 }
+
+// other reports whether a text that is not in set, which has a bit for each number, ends at the
+// node or below it.
+func (t *trie) other(at, set int32) bool {
+	n := &t.nodes[at]
+	return slices.ContainsFunc(t.order[n.below:n.below+n.size],
+		func(text int32) bool { return set&(1<<text) == 0 })
+}
