@@ -141,8 +141,8 @@ func (w *Weight) Floats(dst []float32, at int) error {
 	return tensor.Widen(dst, w.DType, w.Data, at)
 }
 
-// Rows returns rows lo to hi-1 of w, whose Blocks are nil and whose first axis is not 0. Of
-// weights that are read, Raw stays w's.
+// Rows returns rows lo to hi-1 of w, whose first axis is not 0. Of weights that are read, Raw stays
+// w's.
 func (w *Weight) Rows(lo, hi int) *Weight {
 	out := &Weight{Stored: w.Stored, Raw: w.Raw}
 	out.DType, out.Shape = w.DType, append([]int{hi - lo}, w.Shape[1:]...)
@@ -153,6 +153,12 @@ func (w *Weight) Rows(lo, hi int) *Weight {
 	}
 	row := w.Len() / w.Shape[0]
 	out.Read = func(dst []float32, at int) error { return w.Read(dst, lo*row+at) }
+	if w.Blocks != nil {
+		out.Order = w.Order
+		out.Blocks = func(scales, minima []float32, q []uint8, row int) error {
+			return w.Blocks(scales, minima, q, lo+row)
+		}
+	}
 	return out
 }
 

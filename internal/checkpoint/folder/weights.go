@@ -66,7 +66,7 @@ func (f *Folder) weightFile(
 	if strings.HasSuffix(name, ".bin") {
 		weights, err = torch.Read(mem.Data)
 	} else {
-		weights, err = Safetensors(mem.Data)
+		weights, err = modelWeights(mem.Data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -80,11 +80,63 @@ func Safetensors(b []byte) (map[string]*checkpoint.Weight, error) {
 	if err != nil {
 		return nil, err
 	}
+	return tensors(file), nil
+}
+
+func tensors(file *checkpoint.File) map[string]*checkpoint.Weight {
 	weights := make(map[string]*checkpoint.Weight, len(file.Tensors))
 	for name, t := range file.Tensors {
 		weights[name] = &checkpoint.Weight{Tensor: *t}
 	}
+	return weights
+}
+
+// modelWeights returns the weights of a model's safetensors file. MLX, which names itself in its
+// files, has the channels of a convolution's window last.
+func modelWeights(b []byte) (map[string]*checkpoint.Weight, error) {
+	file, err := checkpoint.ParseSafetensors(b)
+	if err != nil {
+		return nil, err
+	}
+	weights := tensors(file)
+	if file.Metadata["format"] == "mlx" {
+		for name, w := range weights {
+			if len(w.Shape) >= 4 {
+				weights[name] = channelsFirst(w)
+			}
+		}
+	}
 	return weights, nil
+}
+
+// channelsFirst returns a convolution [out, window…, channels] as [out, channels, window…].
+func channelsFirst(w *checkpoint.Weight) *checkpoint.Weight {
+	axes := len(w.Shape)
+	channels := w.Shape[axes-1]
+	out := &checkpoint.Weight{Raw: [][]byte{w.Data}}
+	out.DType = w.DType
+	out.Shape = slices.Insert(slices.Clone(w.Shape[:axes-1]), 1, channels)
+	each := 1 // numbers of an output
+	for _, n := range w.Shape[1:] {
+		each *= n
+	}
+	out.Read = func(dst []float32, at int) error {
+		row, window := make([]float32, each), each/max(1, channels)
+		for len(dst) > 0 {
+			if err := w.Floats(row, at/each*each); err != nil {
+				return err
+			}
+			first := at % each
+			n := min(each-first, len(dst))
+			for i := range n {
+				channel, place := (first+i)/window, (first+i)%window
+				dst[i] = row[place*channels+channel]
+			}
+			dst, at = dst[n:], at+n
+		}
+		return nil
+	}
+	return out
 }
 
 // shards adds the weights of the files in index. Index and shards must agree. For a tensor that is

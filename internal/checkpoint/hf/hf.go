@@ -42,6 +42,9 @@ func Open(f *folder.Folder, families checkpoint.Families) (_ *checkpoint.Store, 
 	if err = documents(f, &s.Docs); err != nil {
 		return nil, err
 	}
+	if err = unpackMLX(s); err != nil {
+		return nil, err
+	}
 	if original := families.Original(s.Docs.Config.Data); original != nil {
 		if err = original.Translate(s); err != nil {
 			return nil, err

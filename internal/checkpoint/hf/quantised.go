@@ -19,6 +19,28 @@ var older = []struct{ file, method string }{
 	{"quant_config.json", "awq"},
 }
 
+// unpackMLX adds the weights that MLX quantised to s and removes the quantisation from the
+// configuration.
+func unpackMLX(s *checkpoint.Store) error {
+	const key = "quantization"
+	var config map[string]json.RawMessage
+	if err := json.Unmarshal(s.Docs.Config.Data, &config); err != nil {
+		return fmt.Errorf("%s: %w", s.Docs.Config.From, err)
+	}
+	how := config[key]
+	if how == nil || string(how) == "null" {
+		return nil
+	}
+	if err := quantised.UnpackMLX(s, how); err != nil {
+		return fmt.Errorf("%s: %w", s.Docs.Config.From, err)
+	}
+	delete(config, key)
+	delete(config, quantisation) // a copy
+	var err error
+	s.Docs.Config.Data, err = json.Marshal(config)
+	return err
+}
+
 // unquantise adds the weights that are quantised in the files to s and removes the quantisation
 // from the configuration, which then describes only the model. family is nil if it is not known.
 func unquantise(f *folder.Folder, s *checkpoint.Store, family *checkpoint.Family) error {

@@ -1,7 +1,8 @@
 // Package quantised reads weights that AWQ, GPTQ and compressed-tensors quantised to whole numbers
-// of 4 or 8 bits, that bitsandbytes replaced by indices of a table (see bitsandbytes), or that
+// of 4 or 8 bits, that bitsandbytes replaced by indices of a table (see bitsandbytes), that
 // transformers (fp8) and compressed-tensors (float-quantized) rounded to floating numbers of 8 bits
-// (see float8). A module's weight [out, in] of whole numbers is
+// (see float8), or that MLX quantised (see [UnpackMLX]). A module's weight [out, in] of whole
+// numbers is
 //
 //	w[o,i] = (q[o,i] − z[o,g(i)])·s[o,g(i)]                                          (1)
 //
