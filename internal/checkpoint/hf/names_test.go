@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,63 @@ func TestForms(t *testing.T) {
 				if w.Stored != name {
 					t.Errorf("%s, %s: %q is called %q", kind, form, w.Stored, name)
 				}
+			}
+		}
+	}
+}
+
+// Ensure that mlx-vlm's names get the canonical names. They are those of its 0.7 for tiny models.
+func TestMLXForms(t *testing.T) {
+	const layer = "layers.1.self_attn.q_proj.weight"
+	for architecture, names := range map[string][][2]string{
+		"Mistral3ForConditionalGeneration": {
+			{"language_model.model." + layer, "language_model.model." + layer},
+			{"language_model.lm_head.weight", "language_model.lm_head.weight"},
+			{"multi_modal_projector.linear_1.weight", "multi_modal_projector.linear_1.weight"},
+			{"vision_tower.vision_model.ln_pre.weight", "vision_tower.ln_pre.weight"},
+			{"vision_tower.vision_model.patch_conv.weight", "vision_tower.patch_conv.weight"},
+			{
+				"vision_tower.vision_model.transformer.layers.0.ffn_norm.weight",
+				"vision_tower.transformer.layers.0.ffn_norm.weight",
+			},
+		},
+		"SmolVLMForConditionalGeneration": {
+			{"language_model." + layer, "language_model.model." + layer},
+			{"language_model.embed_tokens.weight", "language_model.model.embed_tokens.weight"},
+			{"language_model.lm_head.weight", "language_model.lm_head.weight"},
+			{"vision_model.post_layernorm.weight", "model.vision_model.post_layernorm.weight"},
+			{
+				"connector.modality_projection.proj.weight",
+				"model.connector.modality_projection.proj.weight",
+			},
+		},
+		"Qwen3VLForConditionalGeneration": {
+			{"language_model.model." + layer, "model." + layer},
+			{"language_model.lm_head.weight", "lm_head.weight"},
+			{"vision_tower.pos_embed.weight", "visual.pos_embed.weight"},
+		},
+		"Qwen2_5_VLForConditionalGeneration": {
+			{"language_model.model.norm.weight", "model.norm.weight"},
+			{"vision_tower.merger.mlp.0.bias", "visual.merger.mlp.0.bias"},
+		},
+		"InternVLForConditionalGeneration": { // with the authors' config.json
+			{"language_model.model." + layer, "language_model.model." + layer},
+			{"mlp1.0.weight", "multi_modal_projector.layer_norm.weight"},
+			{"vision_model.encoder.layers.0.ls1", "vision_tower.encoder.layer.0.lambda_1"},
+		},
+	} {
+		s := &checkpoint.Store{Weights: map[string]*checkpoint.Weight{}}
+		for _, n := range names {
+			s.Weights[n[0]] = &checkpoint.Weight{}
+		}
+		if err := s.Rename(family(architecture).Forms); err != nil ||
+			strings.Contains(s.What.Names, "match no known form") {
+			t.Errorf("%s: %q, %v", architecture, s.What.Names, err)
+		}
+		for _, n := range names {
+			if s.Weights[n[1]] == nil {
+				t.Errorf("%s: %q: got %v, want %q", architecture, n[0],
+					slices.Collect(maps.Keys(s.Weights)), n[1])
 			}
 		}
 	}

@@ -178,6 +178,10 @@ func Form(name, by, text, head, tower string) checkpoint.Form {
 	return checkpoint.NewForm(name, by, "", text, head, [2]string{tower, "visual."})
 }
 
+// MLX is the form of mlx-vlm.
+var MLX = Form("mlx", "mlx-vlm", "language_model.model.", "language_model.lm_head.",
+	"vision_tower.")
+
 // MostRows is how many rows go through products at once: enough for their full speed, few enough to
 // limit the memory of the MLP's wide rows and of the products' copies of rows.
 const MostRows = 2048

@@ -64,12 +64,13 @@ func export(class string) *checkpoint.Export {
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without
 // a head; a model with a tied head needs none.
 var forms = []checkpoint.Form{
-	form("hub", checkpoint.Loaded, "model.", "lm_head."),
-	form("base-module", "a base class", "", ""),
+	form("hub", checkpoint.Loaded, "model.text_model.", "lm_head.", "model."),
+	form("base-module", "a base class", "text_model.", "", ""),
+	form("mlx", "mlx-vlm", "language_model.", "language_model.lm_head.", ""),
 }
 
-// form is defined by the prefixes of the parts and of the head ("" if it has none).
-func form(name, by, prefix, head string) checkpoint.Form {
-	return checkpoint.NewForm(name, by, decoder, prefix+"text_model.", head,
-		checkpoint.Renamed(prefix, "model.", "vision_model.", "connector.")...)
+// form is defined by the prefixes of the decoder, its head ("" if it has none), and all else.
+func form(name, by, text, head, rest string) checkpoint.Form {
+	return checkpoint.NewForm(name, by, decoder, text, head,
+		checkpoint.Renamed(rest, "model.", "vision_model.", "connector.")...)
 }

@@ -72,22 +72,26 @@ func cell(parse func([]byte) (*Config, error)) func([]byte) (patch, merge int, e
 	}
 }
 
-// form is defined by the prefixes of the decoder, its head ("" if it has none), and of tower and
-// projector.
-func form(name, by, text, head, rest string) checkpoint.Form {
+// form is defined by the prefixes of the decoder, its head ("" if it has none), the tower, and of
+// the projector. Rules list the tower's modules, so that none matches a name with "vision_model.".
+func form(name, by, text, head, vision, rest string) checkpoint.Form {
 	return checkpoint.NewForm(name, by, decoder, text, head,
-		checkpoint.Renamed(rest, "", tower, projector)...)
+		append(checkpoint.Renamed(vision, tower, "patch_conv.", "ln_pre.", "transformer."),
+			checkpoint.Renamed(rest, "", projector)...)...)
 }
 
 // forms are the forms of the weights' names. save_pretrained of a base class writes the one without
 // a head.
 var forms = []checkpoint.Form{
-	form("hub", checkpoint.Loaded, "language_model.model.", "language_model.lm_head.", ""),
+	form("hub", checkpoint.Loaded, "language_model.model.", "language_model.lm_head.", tower, ""),
 	form("module", "transformers 4.52.1 to 4.52.3, state_dict() of 4.52 on, and transformers 5 "+
-		"with save_original_format=False", "model.language_model.", "lm_head.", "model."),
+		"with save_original_format=False", "model.language_model.", "lm_head.", "model."+tower,
+		"model."),
 	form("mixed-5.5", "transformers 5.4 and 5.5", "model.language_model.model.",
-		"language_model.lm_head.", "model."),
-	form("base-module", "a base class", "language_model.", "", ""),
+		"language_model.lm_head.", "model."+tower, "model."),
+	form("base-module", "a base class", "language_model.", "", tower, ""),
+	form("mlx", "mlx-vlm", "language_model.model.", "language_model.lm_head.",
+		tower+"vision_model.", ""),
 }
 
 // export is what transformers' processor needs.

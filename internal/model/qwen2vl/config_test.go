@@ -2,9 +2,37 @@ package qwen2vl
 
 import (
 	"os"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/restore-vlm/restore/internal/imageproc"
 )
+
+// Ensure that the class of pictures that mlx-vlm writes, which keeps the limits under other names,
+// is Qwen2-VL's.
+func TestMLXProcessor(t *testing.T) {
+	const settings = `"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2,`
+	var made []imageproc.Processor
+	for _, config := range []string{
+		`{"image_processor_type": "Qwen3VLImageProcessor",` + settings + `
+			"min_pixels": 3136, "max_pixels": 1003520, "do_rescale": true,
+			"rescale_factor": 0.00392156862745098, "do_normalize": true,
+			"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "do_convert_rgb": true}`,
+		`{"image_processor_type": "Qwen2VLImageProcessorFast",` + settings + `
+			"size": {"shortest_edge": 3136, "longest_edge": 1003520},
+			"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}`,
+	} {
+		p, err := imageproc.ParseProcessor([]byte(config), Processors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, p)
+	}
+	if !reflect.DeepEqual(made[0], made[1]) {
+		t.Errorf("got %+v, want %+v", made[0], made[1])
+	}
+}
 
 // Ensure that keys that change the result are read or refused by name, and that absent keys have
 // transformers' defaults.

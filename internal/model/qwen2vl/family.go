@@ -28,10 +28,12 @@ var Family = model.Family{
 //go:embed shapes
 var shapes embed.FS
 
-// Processors prepare pictures.
+// Processors prepare pictures. The last class is mlx-vlm's, which also writes it for older models.
 var Processors = []imageproc.Kind{{
-	Classes: []string{"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor"},
-	New:     imageproc.NewPatches,
+	Classes: []string{
+		"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor", "Qwen3VLImageProcessor",
+	},
+	New: imageproc.NewPatches,
 }}
 
 // Video prepares videos.
@@ -51,4 +53,5 @@ var Forms = []checkpoint.Form{
 	cells.Form("mixed-5.5", "transformers 5.4 and 5.5", "model.", "lm_head.", "model.visual."),
 	cells.Form("base-module", "a base class of transformers 4.52.1 to 4.52.3 and 5.4 on",
 		"language_model.", "", "visual."),
+	cells.MLX,
 }

@@ -36,4 +36,5 @@ var forms = []checkpoint.Form{
 	cells.Form("hub", checkpoint.Loaded, "model.language_model.", "lm_head.", "model.visual."),
 	cells.Form("base-module", "a base class of transformers 4.57 on",
 		"language_model.", "", "visual."),
+	cells.MLX,
 }
