@@ -81,7 +81,7 @@ func Parse(v *model.Values, kind string) Config {
 	c := Sizes(v, kinds[kind].Config)
 	c.Tied = v.Bool("tie_word_embeddings", false)
 	c.EOS = v.IDs("eos_token_id")
-	v.String("hidden_act", "silu", "silu")
+	v.String("hidden_act", "silu", SiLU...)
 	v.Unsupported(kinds[kind].only)
 	for i, kind := range v.Strings("layer_types") {
 		if kind != "full_attention" {
@@ -105,6 +105,9 @@ func Parse(v *model.Values, kind string) Config {
 	c.rotation(v)
 	return c
 }
+
+// SiLU are transformers' names of it.
+var SiLU = []string{"silu", "swish"}
 
 // ReadDenied reads whether v, the top level of config.json, denies that the head is the embedding,
 // for a class that ties them by default (see Tie).
@@ -216,12 +219,14 @@ func (c *Config) rotation(v *model.Values) {
 			p.Fail("long_factor", "differs from short_factor, which is not supported: "+
 				"a rotation that changes with the prompt's length; want equal lists")
 		}
-		if got := number("attention_factor"); got != 1 {
-			p.Fail("attention_factor", "got %v, which is not supported, want 1", got)
-		}
 		if len(short) > 0 {
 			c.Stretch = nn.Each(short)
 		}
+		attention := 1.
+		if factor := p.Float("factor", float64(c.MaxPositions)/context); factor > 1 && context > 1 {
+			attention = math.Sqrt(1 + math.Log(factor)/math.Log(context))
+		}
+		c.turned(p.Float("attention_factor", attention))
 	}
 	if c.Graded {
 		number("llama_4_scaling_beta")
@@ -253,8 +258,12 @@ func (c *Config) yarn(p *model.Values, factor, context float64) {
 	if p.Has("mscale") && p.Has("mscale_all_dim") {
 		attention = by(p.Float("mscale", 1)) / by(p.Float("mscale_all_dim", 1))
 	}
-	attention = p.Float("attention_factor", attention)
-	c.Scale = cmp.Or(c.Scale, 1/math.Sqrt(float64(c.HeadDim))) * attention * attention
+	c.turned(p.Float("attention_factor", attention))
+}
+
+// turned multiplies the scores by the square of a factor of both cosines and sines.
+func (c *Config) turned(factor float64) {
+	c.Scale = cmp.Or(c.Scale, 1/math.Sqrt(float64(c.HeadDim))) * factor * factor
 }
 
 // axes reads how many rotary pairs follow each axis. Interleaved axes need not sum to all: the rest

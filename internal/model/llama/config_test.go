@@ -36,6 +36,34 @@ func TestParseText(t *testing.T) {
 	}
 }
 
+// Ensure that LongRoPE multiplies scores by the square of its factor, which follows from the
+// lengths or the stretch unless it is given (values of transformers 5.24).
+func TestLongRoPE(t *testing.T) {
+	const list = `[1,1,1,1,1,1,1,1]`
+	for more, want := range map[string]float64{
+		``:                        1,
+		`,"factor":4`:             1.087114613009218,
+		`,"attention_factor":1.3`: 1.3,
+		`,"original_max_position_embeddings":512`:                         1.1055415967851334,
+		`,"original_max_position_embeddings":512,"attention_factor":null`: 1.1055415967851334,
+		`,"factor":0.5`: 1,
+	} {
+		c, err := parse(t, "llama", `{"head_dim":16,"max_position_embeddings":2048,`+
+			`"rope_scaling":{"type":"longrope","short_factor":`+list+`,"long_factor":`+list+more+
+			`}}`)
+		if want *= want / 4; err != nil || !(math.Abs(c.Scale-want) <= 1e-12) {
+			t.Errorf("%s: got %v, %v, want %v", more, c.Scale, err, want)
+		}
+	}
+}
+
+// Ensure that SiLU may have the other of transformers' names.
+func TestSwish(t *testing.T) {
+	if _, err := parse(t, "llama", `{"hidden_act":"swish"}`); err != nil {
+		t.Error(err)
+	}
+}
+
 // Ensure that YaRN multiplies scores by the square of its factor, which follows from the stretch
 // unless it is given (values of transformers 5.24), and that one-dimensional heads are no panic.
 func TestYaRN(t *testing.T) {

@@ -47,7 +47,8 @@ func ParseMistral3(data []byte) (*Config, error) {
 // read reads what both classes have, over their own defaults.
 func (c *Config) read(v *model.Values, merge int, bias bool, token, layer int) {
 	vision := v.Object("vision_config", true)
-	c.Vision, c.Act = parseVision(vision), vision.String("hidden_act", "gelu", "gelu", "silu")
+	c.Vision, c.Act = parseVision(vision), vision.String("hidden_act", "gelu",
+		append([]string{"gelu"}, llama.SiLU...)...)
 	c.Vision.Merge = merge
 	c.Bias = v.Bool("multimodal_projector_bias", bias)
 	v.String("projector_hidden_act", "gelu", "gelu")

@@ -42,6 +42,10 @@ func TestConfig(t *testing.T) {
 		v.Theta != 1e4 || v.Merge != 1 || !c.Bias || c.Text.KVHeads != 2 {
 		t.Errorf("got %+v", c)
 	}
+	if c, err := ParseMistral3([]byte(strings.Replace(small3, `"hidden_act":"silu"`,
+		`"hidden_act":"swish"`, 1))); err != nil || gates[c.Act] == nil {
+		t.Errorf("swish: got %q, %v", c.Act, err)
+	}
 	other, err := ParseMistral3([]byte(strings.Replace(small3, `"hidden_act":"silu"`, "", 1)))
 	if err != nil || c.Act != "silu" || c3.Act != "silu" || other.Act != "gelu" {
 		t.Errorf("%v: got the activations %q, %q, %q", err, c.Act, c3.Act, other.Act)

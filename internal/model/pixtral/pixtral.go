@@ -89,7 +89,7 @@ func newModel(
 
 // gates are act(gate) ⊙ up by the name of the activation act.
 var gates = map[string]func(p *nn.Pool, gate, up []float32){
-	"silu": nn.SwiGLU, "gelu": nn.GEGLUErf,
+	"silu": nn.SwiGLU, "swish": nn.SwiGLU, "gelu": nn.GEGLUErf,
 }
 
 // bindTower binds the weights under b of a tower with the activation act (1)–(3).

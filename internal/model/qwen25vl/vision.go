@@ -6,6 +6,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
+	"github.com/restore-vlm/restore/internal/model/llama"
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
@@ -33,7 +34,7 @@ func parseVision(v *model.Values) VisionConfig {
 	}}
 	c.Window = v.Int("window_size", 112, 1, 1<<16)
 	c.Rate = v.Int("tokens_per_second", 4, 1, 1<<10)
-	v.String("hidden_act", "silu", "silu")
+	v.String("hidden_act", "silu", llama.SiLU...)
 	v.Unsupported(map[string]string{"in_chans": "3", "in_channels": "3"})
 	c.CheckHeads(v, "num_heads", "hidden_size")
 	if cell := c.Merge * c.Patch; c.Window%cell != 0 {
