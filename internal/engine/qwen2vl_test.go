@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/golden"
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/lab"
 	"github.com/restore-vlm/restore/internal/methods"
@@ -28,6 +31,33 @@ var qwen2Prompts = map[string][]string{
 // with both forms of the documents.
 func TestQwen2Stages(t *testing.T) {
 	checkForms(t, qwen2Prompts, "preprocessor_config.json")
+}
+
+// Ensure that a model without a head is tied if the top level of config.json says so and
+// text_config denies it, as in transformers 5.24, and that one with a head keeps it.
+func TestQwenTiedOnTop(t *testing.T) {
+	for _, name := range []string{"qwen2vl-tied-tiny", "qwen25vl-tied-tiny", "qwen2vl-tiny"} {
+		dir := copyDir(t, filepath.Join("testdata", name))
+		var config map[string]any
+		golden.JSON(t, filepath.Join(dir, "config-5.x.ref"), &config)
+		config["text_config"].(map[string]any)["tie_word_embeddings"] = false
+		config["tie_word_embeddings"] = true
+		data, err := json.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644))
+		want := golden.Read(t, filepath.Join(dir, "text-only.ref"))
+		got, err := lab.Trace(context.Background(), open(t, dir, 2), lab.TraceRequest{Inputs: want})
+		must(t, err)
+		addTails(t, got, want)
+		for part, w := range want {
+			if !strings.HasPrefix(part, "logits") {
+				continue
+			}
+			if err := golden.Compare(got[part], w, tolStage); err != nil {
+				t.Errorf("%s: %s: %v", name, part, err)
+			}
+		}
+	}
 }
 
 // Ensure that pictures have the reference's pixel values.

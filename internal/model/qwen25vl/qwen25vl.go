@@ -65,6 +65,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
+	c.Tie(b.Has("lm_head.weight"))
 	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
 	m.Model = cells.Model{
 		Name: "qwen25vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,

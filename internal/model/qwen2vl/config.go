@@ -12,7 +12,13 @@ import (
 type Decoder struct {
 	Text   llama.Config
 	Tokens cells.Tokens
+
+	onTop bool // the top level says that the head is tied
 }
+
+// Tie decides whether the head is the embedding: a model without a head, for which text_config
+// denies it, is as the top level says, which transformers 5.24 also reads.
+func (d *Decoder) Tie(head bool) { d.Text.Tied = d.Text.Tied || d.onTop && !head }
 
 // parseText reads the decoder's sizes from a config.json in the older form (text keys at the top)
 // or in the form of transformers 4.52 and later (text_config).
@@ -41,6 +47,7 @@ func ParseDecoder(v *model.Values) Decoder {
 			Before: int32(v.Int("vision_start_token_id", 151652, 0, 1<<30)),
 			After:  int32(v.Int("vision_end_token_id", 151653, 0, 1<<30)),
 		},
+		onTop: v.Bool("tie_word_embeddings", false),
 	}
 	if v.Has("video_token_id") {
 		d.Tokens.Video = int32(v.Int("video_token_id", -1, 0, 1<<30))

@@ -48,6 +48,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
+	c.Tie(b.Has("lm_head.weight"))
 	m := &Model{cfg: c, vision: cells.NewWhole(b.In("visual."), c.Vision, names, nn.QuickGELU)}
 	m.Model = cells.Model{
 		Name: "qwen2vl", Tower: &c.Vision, Run: m.vision.Encode, Attn: &m.vision.Attn,
