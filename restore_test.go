@@ -368,7 +368,21 @@ func TestModelErrors(t *testing.T) {
 		}
 		return path
 	}
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
 	none := func([]byte) []byte { return nil }
+	other := func(name, text string) string {
+		dir := changed("model.safetensors", none)
+		if err := os.Rename(file(name, text), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
 	half := func(file []byte) []byte { return file[:len(file)/2] }
 	const weights = "model.safetensors"
 	for name, c := range map[string]struct {
@@ -384,6 +398,13 @@ func TestModelErrors(t *testing.T) {
 		"no header": {changed(weights, func([]byte) []byte { return []byte("abc") }),
 			errs.ErrDamaged},
 		"half a packed file": {packed(half), errs.ErrDamaged},
+		"an empty GGUF":      {file("model.gguf", ""), errs.ErrDamaged},
+		"the magic of GGUF":  {file("model.gguf", "GGUF"), errs.ErrDamaged},
+		"another GGUF":       {file("model.gguf", "GGMLxxxx"), errs.ErrUnsupported},
+		"no GGUF":            {file("model.gguf", "a text"), errs.ErrUnsupported},
+		"empty PyTorch":      {other("pytorch_model.bin", ""), errs.ErrDamaged},
+		"half a PyTorch":     {other("pytorch_model.bin", "PK\x03\x04"), errs.ErrDamaged},
+		"half a pickle":      {other("pytorch_model.bin", "\x80\x02\x8a\x0al"), errs.ErrDamaged},
 		"a text":             {"restore_test.go", errs.ErrUnsupported},
 		"another architecture": {changed("config.json", func(file []byte) []byte {
 			file = bytes.ReplaceAll(file, []byte("LlavaForConditionalGeneration"), []byte("New"))

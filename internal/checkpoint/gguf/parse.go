@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
 // magic is the beginning of every file.
@@ -217,14 +218,16 @@ func checkMagic(c *cursor) error {
 	got := c.take(4)
 	switch {
 	case len(c.b) == 0:
-		return errors.New("got an empty file, want a GGUF file")
+		return checkpoint.As(errs.ErrDamaged, errors.New("got an empty file, want a GGUF file"))
 	case got == nil:
 		return c.errCut()
 	case string(got) == magic:
 	case slices.Contains([]string{"lmgg", "fmgg", "tjgg", "algg", "GGML", "GGJT"}, string(got)):
-		return fmt.Errorf("got a file of the older format %s, want GGUF: convert it again", got)
+		return checkpoint.As(errs.ErrUnsupported, fmt.Errorf(
+			"got a file of the older format %s, want GGUF: convert it again", got))
 	default:
-		return fmt.Errorf("got a file that begins with %q, want GGUF", got)
+		return checkpoint.As(errs.ErrUnsupported,
+			fmt.Errorf("got a file that begins with %q, want GGUF", got))
 	}
 	switch v := c.u32(); {
 	case c.short:

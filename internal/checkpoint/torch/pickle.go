@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"unicode/utf8"
+
+	"github.com/restore-vlm/restore/errs"
 )
 
 // Limits of one pickle. A state dictionary has about 20 values per tensor, and its pickler leaves
@@ -140,7 +142,8 @@ func (m *machine) run() (any, error) {
 // take returns the next n bytes.
 func (m *machine) take(n uint64) ([]byte, error) {
 	if n > uint64(len(m.data)-m.at) {
-		return nil, fmt.Errorf("got %d bytes, want %d more", len(m.data)-m.at, n)
+		return nil, fmt.Errorf("%w: got %d bytes, want %d more", errs.ErrDamaged,
+			len(m.data)-m.at, n)
 	}
 	b := m.data[m.at : m.at+int(n)]
 	m.at += int(n)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 )
 
@@ -28,7 +29,8 @@ const (
 func Read(b []byte) (map[string]*checkpoint.Weight, error) {
 	switch {
 	case len(b) == 0:
-		return nil, errors.New("got an empty file, want one that torch.save wrote")
+		return nil, checkpoint.As(errs.ErrDamaged,
+			errors.New("got an empty file, want one that torch.save wrote"))
 	case bytes.HasPrefix(b, []byte("PK")):
 		return readZip(b)
 	case b[0] == 0x80:
@@ -49,7 +51,7 @@ func Read(b []byte) (map[string]*checkpoint.Weight, error) {
 func readZip(b []byte) (map[string]*checkpoint.Weight, error) {
 	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		return nil, fmt.Errorf("%w (an incomplete download?)", err)
+		return nil, checkpoint.As(errs.ErrDamaged, fmt.Errorf("%w (an incomplete download?)", err))
 	}
 	root, records := "", map[string][]byte{}
 	for _, f := range z.File {
@@ -156,8 +158,8 @@ func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 			return nil, fmt.Errorf("keys: got %.80q, want each storage of the object once", k)
 		}
 		if len(b)-at < 8 {
-			return nil, fmt.Errorf(
-				"storage %.80q: the file ends before it (an incomplete download?)", key)
+			return nil, fmt.Errorf("storage %.80q: %w: the file ends before it (an incomplete "+
+				"download?)", key, errs.ErrDamaged)
 		}
 		if n := binary.LittleEndian.Uint64(b[at:]); n != uint64(s.count) {
 			return nil, fmt.Errorf("storage %.80q: got %d elements, want the object's %d", key, n,
@@ -166,8 +168,8 @@ func readLegacy(b []byte) (map[string]*checkpoint.Weight, error) {
 		at += 8
 		bytes := s.count * s.dtype.Size()
 		if bytes > len(b)-at {
-			return nil, fmt.Errorf("storage %.80q: got %d bytes, want %d (an incomplete download?)",
-				key, len(b)-at, bytes)
+			return nil, fmt.Errorf("storage %.80q: %w: got %d bytes, want %d (an incomplete "+
+				"download?)", key, errs.ErrDamaged, len(b)-at, bytes)
 		}
 		if err := s.fill(b[at : at+bytes : at+bytes]); err != nil {
 			return nil, err
