@@ -51,6 +51,9 @@ type Conversation struct {
 // [errs.OptionError] when r is refused, and [errs.ErrClosed] after Close. A service may add
 // defaults to r: then only values out of range are refused here.
 func NewConversation(s Service, r *Reduction) (*Conversation, error) {
+	if s == nil {
+		return nil, &errs.OptionError{Name: "service", Want: "one", Fault: errs.Missing}
+	}
 	c := &Conversation{s: s, r: r}
 	m, ok := s.(*Model)
 	if !ok {

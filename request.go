@@ -194,6 +194,9 @@ func (r *Request) pictures() iter.Seq[*Picture] {
 // Load loads the pictures that come from [PictureFrom], in parallel. Services call it when the
 // request has its place in the queue. It panics if one of the functions that read them does.
 func (r *Request) Load(ctx context.Context) error {
+	if r == nil {
+		return errNoRequest
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wait sync.WaitGroup
@@ -259,6 +262,9 @@ func (s *Sampling) check() error {
 
 // check refuses fields that exclude each other, and missing pictures.
 func (r *Request) check() error {
+	if r == nil {
+		return errNoRequest
+	}
 	refuse := func(name, got, why string) error {
 		return &errs.OptionError{Name: name, Got: got, Want: "none", Why: why, Fault: errs.Conflict}
 	}
@@ -303,6 +309,9 @@ func (r *Request) check() error {
 	}
 	return r.Sampling.check()
 }
+
+// errNoRequest is the error for a request that is nil.
+var errNoRequest = &errs.OptionError{Name: "request", Want: "one", Fault: errs.Missing}
 
 // errNoPicture is the error for a picture that is nil, zero, or not yet read.
 var errNoPicture = &errs.PictureError{Index: -1, Fault: errs.EmptyPicture,

@@ -2,6 +2,7 @@ package restore_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/restore-vlm/restore"
@@ -69,6 +70,24 @@ func TestRequestErrors(t *testing.T) {
 	_, err = c.Ask(t.Context(), restore.Request{Prompt: "x", System: "Be brief."})
 	if bad := new(errs.OptionError); !errors.As(err, &bad) || bad.Name != "system-prompt" {
 		t.Errorf("a late system prompt: got %v", err)
+	}
+}
+
+// Ensure that a nil request or service is an errs.OptionError that names it.
+func TestMissing(t *testing.T) {
+	m := embedded(t)
+	var none *restore.Request
+	got := map[string]error{"load request": none.Load(t.Context())}
+	_, got["submit request"] = m.Submit(t.Context(), nil)
+	_, got["count request"] = m.Count(t.Context(), nil)
+	_, got["dialogue request"] = none.Dialogue()
+	_, got["of no service"] = restore.NewConversation(nil, nil)
+	for what, err := range got {
+		var bad *errs.OptionError
+		if !errors.As(err, &bad) || bad.Fault != errs.Missing ||
+			!strings.HasSuffix(what, bad.Name) {
+			t.Errorf("%s: got %v", what, err)
+		}
 	}
 }
 
