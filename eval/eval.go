@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -100,9 +101,16 @@ const maxImage = 1 << 30
 
 // Bytes returns the encoded file. Its errors say where the picture is.
 func (i *Image) Bytes() ([]byte, error) {
-	f, err := i.Open()
-	if err != nil {
+	var f io.ReadCloser
+	var err error
+	if i.Open != nil {
+		f, err = i.Open()
+	}
+	switch {
+	case err != nil:
 		return nil, i.Error(err)
+	case f == nil:
+		return nil, i.Error(errors.New("got no file, want Open to return one"))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxImage))
@@ -279,8 +287,8 @@ func list(b *Benchmark, s Selection) ([]*Question, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	if b.Questions == nil {
-		return nil, fmt.Errorf("eval: benchmark %q has no Questions", b.Name)
+	if b == nil || b.Questions == nil {
+		return nil, fmt.Errorf("eval: %s has no Questions", b.named())
 	}
 	var all []*Question
 	numbers := map[int]bool{}
@@ -314,6 +322,14 @@ func list(b *Benchmark, s Selection) ([]*Question, error) {
 	return all, nil
 }
 
+// named is the benchmark in errors.
+func (b *Benchmark) named() string {
+	if b == nil {
+		return "a nil benchmark"
+	}
+	return fmt.Sprintf("benchmark %q", b.Name)
+}
+
 // part returns the shard's questions.
 func (s Selection) part(all []*Question) []*Question {
 	if s.Parts == 0 {
@@ -326,8 +342,8 @@ func (s Selection) part(all []*Question) []*Question {
 
 // scorable is list for questions whose answers are scored.
 func scorable(b *Benchmark, s Selection) ([]*Question, error) {
-	if b.Score == nil {
-		return nil, fmt.Errorf("eval: benchmark %q has no Score", b.Name)
+	if b == nil || b.Score == nil {
+		return nil, fmt.Errorf("eval: %s has no Score", b.named())
 	}
 	all, err := list(b, s)
 	if err == nil && b.Check != nil {

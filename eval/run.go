@@ -119,12 +119,19 @@ type runner struct {
 
 // start opens a run.
 func start(b *Benchmark, o RunOptions, runners ...runner) (*run, error) {
+	if o.Parallel < 0 {
+		return nil, &errs.OptionError{Name: "parallel", Got: fmt.Sprint(o.Parallel),
+			Want: "0 (1) or more", Fault: errs.TooSmall}
+	}
 	all, err := scorable(b, o.Selection)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{b: b, o: o, questions: o.part(all), picture: sync.OnceValue(all[0].pictureHash)}
 	for _, x := range runners {
+		if x.m == nil {
+			return nil, fmt.Errorf("%s: got no answerer, want one", b.Name)
+		}
 		x.records = make([]*Record, len(r.questions))
 		r.runners = append(r.runners, &x)
 		if err := r.resume(&x); err != nil {
@@ -208,6 +215,9 @@ func settingsOf(b *Benchmark, m Answerer) map[string]any {
 // RunName returns a name for a run from its benchmark and the settings that its answers depend on.
 // Runs with the same name may share their records.
 func RunName(b *Benchmark, m Answerer) (string, error) {
+	if b == nil || m == nil {
+		return "", errors.New("eval: got no benchmark or no answerer, want both")
+	}
 	hash, err := hashOf(settingsOf(b, m))
 	var parts []string
 	for _, s := range []string{b.Name, b.Split, b.Protocol, hash} {
@@ -361,6 +371,10 @@ func (r *run) askGroup(ctx context.Context, group []int) error {
 			continue
 		}
 		err := x.m.Answer(ctx, questions, func(i int, a Answer) error {
+			if i < 0 || i >= len(open) {
+				return fmt.Errorf("eval: got an answer to question %d of %d, want 0 to %d", i,
+					len(open), len(open)-1)
+			}
 			return r.add(x, open[i], a)
 		})
 		if picture := new(*errs.PictureError); errors.As(err, picture) {
@@ -380,6 +394,9 @@ func (r *run) askGroup(ctx context.Context, group []int) error {
 func (r *run) add(x *runner, i int, a Answer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if x.records[i] != nil {
+		return fmt.Errorf("eval: got two answers to question %d, want one", r.questions[i].ID)
+	}
 	record := r.record(x, r.questions[i], a)
 	if x.j != nil {
 		if err := x.j.add(record); err != nil {

@@ -583,6 +583,75 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
+// numbered answers questions by the numbers that it is given.
+type numbered []int
+
+func (numbered) Settings() map[string]any { return nil }
+
+func (n numbered) Answer(
+	_ context.Context, _ []*Question, done func(int, Answer) error,
+) error {
+	for _, i := range n {
+		if err := done(i, Answer{Text: "0"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ensure that no benchmark, no answerer and an answerer that answers other questions than it was
+// asked, or one twice, are errors and no panics.
+func TestMisused(t *testing.T) {
+	for want, run := range map[string]func() error{
+		"a nil benchmark has no Questions": func() error {
+			_, err := WritePrompts(io.Discard, nil, Selection{})
+			return err
+		},
+		"a nil benchmark has no Score": func() error {
+			_, _, err := Run(t.Context(), nil, new(adder), RunOptions{})
+			return err
+		},
+		"sums: got no answerer": func() error {
+			_, _, err := Run(t.Context(), sums(), nil, RunOptions{})
+			return err
+		},
+		"got no benchmark or no answerer": func() error {
+			_, err := RunName(sums(), nil)
+			return err
+		},
+		"parallel: got -1": func() error {
+			_, _, err := Run(t.Context(), sums(), new(adder), RunOptions{Parallel: -1})
+			return err
+		},
+		"got an answer to question 99 of": func() error {
+			_, _, err := Run(t.Context(), sums(), numbered{99}, RunOptions{})
+			return err
+		},
+		"got an answer to question -1 of": func() error {
+			_, _, err := Run(t.Context(), sums(), numbered{-1}, RunOptions{})
+			return err
+		},
+		"got two answers to question 0": func() error {
+			_, _, err := Run(t.Context(), sums(), numbered{0, 0}, RunOptions{})
+			return err
+		},
+		"cat.png: got no file": func() error {
+			_, err := (&Image{Name: "cat.png"}).Bytes()
+			return err
+		},
+		"cat.png: got no file, want Open to return one": func() error {
+			_, err := (&Image{Name: "cat.png", Open: func() (io.ReadCloser, error) {
+				return nil, nil
+			}}).Picture()
+			return err
+		},
+	} {
+		if err := run(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // Ensure that a selection that selects nothing, a benchmark without questions or a rule, and
 // questions that records could not tell apart are errors and no panics.
 func TestRefused(t *testing.T) {
