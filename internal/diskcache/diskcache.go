@@ -1,10 +1,11 @@
 // Package diskcache stores blobs in a folder, one file each, up to a limit. The files survive
 // restarts, and several programs may share the folder.
 //
-// A file is named by its key and holds a header with version, length and SHA-256. It is written
-// under a temporary name and renamed. It is read only if the whole header matches, so neither a
-// kill at any moment nor damage yields a wrong blob. Files with names of this cache that do not
-// match are counted and removed; files that cannot be opened, and other files, are left alone.
+// A file is named by its key and holds a header with version, length, and SHA-256 of key and blob.
+// It is written under a temporary name and renamed. It is read only if the whole header matches, so
+// neither a kill at any moment nor damage nor another name yields a wrong blob. Files with names of
+// this cache that do not match are counted and removed; files that cannot be opened, and other
+// files, are left alone.
 //
 //	diskcache.go  reading and writing blobs
 //	ledger.go     the lock, the size of all blobs, and which blobs are evicted
@@ -31,7 +32,7 @@ import (
 )
 
 const (
-	magic     = "RSTF\x00\x00\x00\x01" // includes the version of the format
+	magic     = "RSTF\x00\x00\x00\x02" // includes the version of the format
 	headerLen = len(magic) + 8 + sha256.Size
 	suffix    = ".features"
 
@@ -103,7 +104,7 @@ var errDamaged = errors.New("damaged or foreign")
 // Load returns the blob of a key; false if there is none.
 func (c *Cache) Load(key [sha256.Size]byte) ([]byte, bool) {
 	path := c.path(key)
-	data, info, err := read(path)
+	data, info, err := read(path, key)
 	switch {
 	case err == nil:
 		c.unopened.Store(false)
@@ -121,8 +122,16 @@ func (c *Cache) Load(key [sha256.Size]byte) ([]byte, bool) {
 	return nil, false
 }
 
-// read returns the blob of a file, and the opened file's description.
-func read(path string) (blob []byte, info fs.FileInfo, err error) {
+// sumOf returns the checksum of a blob under its key.
+func sumOf(key [sha256.Size]byte, blob []byte) []byte {
+	h := sha256.New()
+	h.Write(key[:])
+	h.Write(blob)
+	return h.Sum(nil)
+}
+
+// read returns the blob of a key's file, and the opened file's description.
+func read(path string, key [sha256.Size]byte) (blob []byte, info fs.FileInfo, err error) {
 	// Without O_NONBLOCK, opening a FIFO would block until it has a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -152,7 +161,7 @@ func read(path string) (blob []byte, info fs.FileInfo, err error) {
 	if err != nil {
 		return nil, info, err
 	}
-	if sum := sha256.Sum256(blob); !bytes.Equal(sum[:], head[len(magic)+8:]) {
+	if !bytes.Equal(sumOf(key, blob), head[len(magic)+8:]) {
 		return nil, info, damaged
 	}
 	return blob, info, nil
@@ -164,7 +173,7 @@ func (c *Cache) Save(key [sha256.Size]byte, blob []byte) {
 	if c.failed.Load() {
 		patience = 0
 	}
-	err := c.locked(patience, func(h *held) error { return h.save(c.path(key), blob) })
+	err := c.locked(patience, func(h *held) error { return h.save(key, blob) })
 	if err == nil {
 		c.failed.Store(false)
 		return
@@ -176,14 +185,13 @@ func (c *Cache) Save(key [sha256.Size]byte, blob []byte) {
 }
 
 // write writes a new file, which has no name yet.
-func (c *Cache) write(blob []byte) (*files.New, error) {
+func (c *Cache) write(key [sha256.Size]byte, blob []byte) (*files.New, error) {
 	f, err := files.Create(c.dir, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(blob)
 	head := binary.LittleEndian.AppendUint64([]byte(magic), uint64(len(blob)))
-	_, err = f.Write(append(head, sum[:]...))
+	_, err = f.Write(append(head, sumOf(key, blob)...))
 	if err == nil {
 		_, err = f.Write(blob)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -70,6 +71,11 @@ func TestDamage(t *testing.T) {
 		"a huge length": func(p string, d []byte) error {
 			copy(d[8:], "\xff\xff\xff\xff\xff\xff\xff\x7f")
 			return os.WriteFile(p, d, 0o644)
+		},
+		"another key's": func(p string, _ []byte) error {
+			c := open(t, filepath.Dir(p))
+			c.Save(key("other"), []byte("features of another picture"))
+			return os.Rename(c.path(key("other")), p)
 		},
 		"a folder": func(p string, _ []byte) error {
 			if err := os.Remove(p); err != nil {
@@ -384,7 +390,12 @@ func TestProcesses(t *testing.T) {
 	good := 0
 	for _, f := range files {
 		if isOurs(f.Name()) {
-			if _, _, err := read(filepath.Join(dir, f.Name())); err != nil {
+			var k [sha256.Size]byte
+			name := strings.TrimSuffix(f.Name(), suffix)
+			if _, err := hex.Decode(k[:], []byte(name)); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := read(filepath.Join(dir, f.Name()), k); err != nil {
 				t.Errorf("%s: %v", f.Name(), err)
 			}
 			good++
@@ -411,7 +422,7 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if blob, _, err := read(path); err == nil && len(blob) != len(data)-headerLen {
+		if blob, _, err := read(path, key("k")); err == nil && len(blob) != len(data)-headerLen {
 			t.Fatalf("%q: got %d bytes", data, len(blob))
 		}
 	})

@@ -1,6 +1,7 @@
 package diskcache
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -170,8 +171,8 @@ func (h *held) remove(path string, info fs.FileInfo) error {
 }
 
 // save writes an entry.
-func (h *held) save(path string, blob []byte) error {
-	n := int64(headerLen + len(blob))
+func (h *held) save(key [sha256.Size]byte, blob []byte) error {
+	path, n := h.c.path(key), int64(headerLen+len(blob))
 	if n > h.c.limit || len(blob) > maxBlob {
 		return fmt.Errorf("an entry of %d bytes, want at most %d", n, min(h.c.limit, maxBlob))
 	}
@@ -185,7 +186,7 @@ func (h *held) save(path string, blob []byte) error {
 	err := h.writeLedger()
 	var f *files.New
 	if err == nil {
-		f, err = h.c.write(blob)
+		f, err = h.c.write(key, blob)
 	}
 	if err == nil {
 		before, missing := os.Lstat(path)
