@@ -1,7 +1,9 @@
 package reduce
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -30,7 +32,8 @@ type Row struct {
 	Position float64 // 0 to N-1, from the first visual token; only a mean may be fractional
 }
 
-// Reduction is the result for one picture. It shares no memory with its Input.
+// Reduction is the result for one picture. It shares no memory with its Input. In JSON, which has
+// no infinity, the MaxSim, Score and Merit of a token without a superior are null.
 type Reduction struct {
 	Options Resolved
 
@@ -89,6 +92,41 @@ type StageResult struct {
 
 	Scores  map[string][]float32 // the method's own
 	Indices map[string][]int32
+}
+
+// numbers are written as null where they are infinite.
+type numbers []float32
+
+// MarshalJSON implements [json.Marshaler].
+func (n numbers) MarshalJSON() ([]byte, error) {
+	if n == nil {
+		return []byte("null"), nil
+	}
+	out := make([]*float32, len(n))
+	for i, v := range n {
+		if !math.IsInf(float64(v), 0) {
+			out[i] = &n[i]
+		}
+	}
+	return json.Marshal(out)
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r Reduction) MarshalJSON() ([]byte, error) {
+	type plain Reduction
+	return json.Marshal(struct {
+		plain
+		MaxSim, Score numbers
+	}{plain(r), r.MaxSim, r.Score})
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (s StageResult) MarshalJSON() ([]byte, error) {
+	type plain StageResult
+	return json.Marshal(struct {
+		plain
+		MaxSim, Merit numbers
+	}{plain(s), s.MaxSim, s.Merit})
 }
 
 // Identity reports whether nothing was reduced: N rows, each its own token at its own

@@ -364,6 +364,9 @@ func TestEncoderMethods(t *testing.T) {
 					if err := red.Check(); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
+					if _, err := json.Marshal(red); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
 					sum := 0
 					for i := range red.Rows {
 						sum += red.Rows[i].Size

@@ -1,6 +1,7 @@
 package methods
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -147,6 +148,9 @@ func checkFollowed(t *testing.T, name string, f *followed, n int, equal bool) {
 		before = len(r.Rows)
 	}
 	red := s.Reduction()
+	if _, err := json.Marshal(red); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
 	if len(s.Results) > 0 && len(red.Rows) != o.NVis {
 		t.Fatalf("%s: %d rows, want %d", name, len(red.Rows), o.NVis)
 	}

@@ -1,6 +1,7 @@
 package methods
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -114,6 +115,9 @@ func checkMethod(t *testing.T, in *reduce.Input, o Options) {
 		t.Fatalf("%+v: %v", o, err)
 	}
 	if err := r.Check(); err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	if _, err := json.Marshal(r); err != nil {
 		t.Fatalf("%+v: %v", o, err)
 	}
 	sum := 0
