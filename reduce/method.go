@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -19,10 +20,14 @@ const (
 
 // String returns the site in words.
 func (s Site) String() string {
-	return [...]string{
+	names := [...]string{
 		"before the encoder", "inside the encoder", "after encoder or projector",
 		"inside the decoder", "over another method",
-	}[s]
+	}
+	if int(s) >= len(names) {
+		return fmt.Sprintf("site %d", uint8(s))
+	}
+	return names[s]
 }
 
 // Method describes a method.

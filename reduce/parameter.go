@@ -27,9 +27,13 @@ const (
 
 // String returns the kind in words, as in "want a whole number".
 func (k Kind) String() string {
-	return [...]string{
+	names := [...]string{
 		"a whole number", "a number", "true or false", "one of its values", "text", "a file",
-	}[k]
+	}
+	if int(k) >= len(names) {
+		return fmt.Sprintf("kind %d", uint8(k))
+	}
+	return names[k]
 }
 
 // Parameter describes one parameter of a method or of all methods. Its flag, its environment
@@ -44,8 +48,8 @@ type Parameter struct {
 	Help    string   // one line
 	Methods []string // names of the methods that have it; nil: all
 
-	// Least and Most are the limits of a number; nil is no limit. With Above the number must
-	// be more than Least.
+	// Least and Most are the limits of a number; nil is no limit. With Above and Least the number
+	// must be more than Least.
 	Least, Most *float64
 	Above       bool
 
@@ -67,11 +71,11 @@ func (p *Parameter) Range() string {
 		return p.Want
 	case p.Kind == Choice:
 		return "one of " + strings.Join(p.Values, ", ")
-	case p.Above && p.Most != nil:
+	case p.Least != nil && p.Above && p.Most != nil:
 		return "more than " + number(*p.Least) + " and at most " + number(*p.Most)
 	case p.Least != nil && p.Most != nil:
 		return number(*p.Least) + " to " + number(*p.Most)
-	case p.Above:
+	case p.Least != nil && p.Above:
 		return "more than " + number(*p.Least)
 	case p.Least != nil:
 		return "at least " + number(*p.Least)

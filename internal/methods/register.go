@@ -2,8 +2,10 @@ package methods
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/restore-vlm/restore/reduce"
@@ -87,22 +89,45 @@ func Register(m reduce.Method, criterion func() reduce.Criterion) error {
 	if len(all)-len(table) == maxRegistered {
 		return bad("%s: got %d methods before, want at most that many", m.Name, maxRegistered)
 	}
-	taken := parametersOf(all)
-	for i, p := range d.Parameters() {
-		same := func(q reduce.Parameter) bool { return q.Name == p.Name }
-		if !validName.MatchString(p.Name) || slices.ContainsFunc(taken, same) ||
-			slices.ContainsFunc(d.Parameters()[:i], same) {
+	taken := append(parameterNames(parametersOf(all)), fieldNames()...)
+	defaults := d.Values()
+	for _, p := range d.Parameters() {
+		if !validName.MatchString(p.Name) || slices.Contains(taken, p.Name) {
 			return bad("%s: parameter: got %q, want a new name of lower-case letters, digits and "+
 				"hyphens", m.Name, p.Name)
 		}
-		if p.Budget {
+		taken = append(taken, p.Name)
+		switch {
+		case p.Budget:
 			return bad("%s: parameter %s: got a budget, want n-vis to be it", m.Name, p.Name)
+		case p.Kind > reduce.File:
+			return bad("%s: parameter %s: got %v, want a kind of package reduce", m.Name, p.Name,
+				p.Kind)
+		case p.Above && p.Least == nil:
+			return bad("%s: parameter %s: got Above without Least, want both", m.Name, p.Name)
+		case p.Kind == reduce.File:
+			continue
 		}
+		if _, err := p.Parse(defaults[0].Value); err != nil {
+			return bad("%s: default: %w", m.Name, err)
+		}
+		defaults = defaults[1:]
 	}
 	registered.Lock()
 	defer registered.Unlock()
 	registered.list, registered.parameters = append(registered.list, add), nil
 	return nil
+}
+
+// fieldNames are the names that parameters cannot have, because a reduction's JSON has fields of
+// these names: in a request, and in the description of what was done.
+func fieldNames() []string {
+	names := []string{"at-most", "defaults"}
+	for f := range reflect.TypeFor[reduce.Resolved]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, strings.ReplaceAll(name, "_", "-"))
+	}
+	return names
 }
 
 // added are the parameters of a registered method: its criterion.

@@ -20,6 +20,19 @@ func forget(t *testing.T) {
 	})
 }
 
+// declaring is a criterion with one more parameter, whose value is 3.
+type declaring struct {
+	reduce.Criterion
+	reduce.Parameter
+}
+
+func (c declaring) Declare(d *reduce.Declaration) {
+	if of, ok := c.Criterion.(reduce.Declarer); ok {
+		of.Declare(d)
+	}
+	d.Func(c.Parameter, func(any) error { return nil }, func() any { return 3 })
+}
+
 func ends() reduce.Criterion { return reduce.KeepFunc(keepEnds) }
 
 func keepEnds(in *reduce.Input, k int) ([]int32, error) {
@@ -81,6 +94,36 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 	if err := Register(reduce.Method{Name: "a"}, nil); err == nil ||
 		!strings.Contains(err.Error(), "a: got no criterion") {
+		t.Error(err)
+	}
+	for want, p := range map[string]reduce.Parameter{
+		`parameter: got "at-most", want a new name`:        {Name: "at-most"},
+		`parameter: got "defaults", want a new name`:       {Name: "defaults"},
+		`parameter: got "n-vis", want a new name`:          {Name: "n-vis"},
+		`parameter: got "keep", want a new name`:           {Name: "keep"},
+		`parameter: got "encoder-blocks", want a new name`: {Name: "encoder-blocks"},
+		`parameter: got "dart-pivots", want a new name`:    {Name: "dart-pivots"},
+		`parameter: got "X", want a new name`:              {Name: "X"},
+		`parameter x: got a budget, want n-vis to be it`:   {Name: "x", Budget: true},
+		`parameter x: got Above without Least, want both`:  {Name: "x", Above: true},
+		`parameter x: got kind 6, want a kind of`:          {Name: "x", Kind: 6},
+		`default: reduce: x: got 3, want at least 4`:       {Name: "x", Least: new(4.)},
+		`default: reduce: x: got 3, want more than 3`:      {Name: "x", Least: new(3.), Above: true},
+		`default: reduce: x: got 3, want one of `:          {Name: "x", Kind: reduce.Choice},
+	} {
+		err := Register(reduce.Method{Name: "a"}, func() reduce.Criterion {
+			return declaring{ends(), p}
+		})
+		if err == nil || !strings.Contains(err.Error(), "methods: register: a: "+want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	twice := func() reduce.Criterion {
+		x := reduce.Parameter{Name: "x"}
+		return declaring{declaring{ends(), x}, x}
+	}
+	if err := Register(reduce.Method{Name: "a"}, twice); err == nil ||
+		!strings.Contains(err.Error(), `a: parameter: got "x", want a new name`) {
 		t.Error(err)
 	}
 	in := randomInput(3, 5, 5)
