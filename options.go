@@ -3,6 +3,9 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/diskcache"
@@ -80,8 +83,8 @@ type Options struct {
 	// Shared keeps reduced pictures for several processes; nil: none.
 	Shared FeatureStore
 
-	// Defaults are options by name, as in "pad", that are ignored for a model that has no use for
-	// them; others are refused then.
+	// Defaults are options that are ignored for a model that has no use for them; others are
+	// refused then. They are named "mmproj" (Projector), "pad", "min-pixels" and "max-pixels".
 	Defaults []string
 	// Describe only describes the model: no weights are converted, and requests are refused.
 	Describe bool
@@ -142,6 +145,21 @@ func (o *Options) engine() engine.Options {
 		EncodedBytes: o.EncodedBytes, Defaults: o.Defaults,
 		Progress: o.Progress, Warn: o.Warn, Panicked: o.Panicked,
 	}
+}
+
+// check refuses a limit of no folder, and defaults that no model leaves without use.
+func (o *Options) check() error {
+	if o.CacheFolder == "" && o.CacheBytes != 0 {
+		return &errs.OptionError{Name: "cache-dir-mb", Got: fmt.Sprint(o.CacheBytes),
+			Why: "without a folder for reduced pictures", Fault: errs.Useless}
+	}
+	for _, name := range o.Defaults {
+		if !slices.Contains(formats.Optional, name) {
+			return &errs.OptionError{Name: "defaults", Got: strconv.Quote(name),
+				Want: "some of " + strings.Join(formats.Optional, ", "), Fault: errs.Unknown}
+		}
+	}
+	return nil
 }
 
 // store opens CacheFolder; nil if there is none.

@@ -61,6 +61,9 @@ func Open(ctx context.Context, path string, o *Options) (*Model, error) {
 	if o == nil {
 		o = new(Options)
 	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	disk, err := o.store()
 	if err != nil {
 		return nil, err
@@ -101,6 +104,9 @@ func Pack(ctx context.Context, path string, w io.Writer, o *Options) error {
 	}
 	if o == nil {
 		o = new(Options)
+	}
+	if err := o.check(); err != nil {
+		return err
 	}
 	return modelError(path, engine.PackFiles(o.files(path), o.engine(), w))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"image"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -438,7 +439,8 @@ func TestOptionErrors(t *testing.T) {
 		"cache-mb": {FeatureBytes: -2}, "encoded-bytes": {EncodedBytes: -1},
 		"cache-dir-mb": {CacheFolder: t.TempDir(), CacheBytes: -1},
 		"cache-dir":    {CacheFolder: "restore_test.go"}, "min-pixels": {MinPixels: 9},
-		"mmproj": {Projector: "restore_test.go"},
+		"mmproj": {Projector: "restore_test.go"}, "cache-dir-mb ": {CacheBytes: 1},
+		"defaults": {Defaults: []string{"pad", "padd"}},
 	} {
 		m, err := restore.Open(t.Context(), "", &o)
 		var bad *errs.OptionError
@@ -453,6 +455,20 @@ func TestOptionErrors(t *testing.T) {
 			m.Close()
 		}
 	}
+	wrong := &restore.Options{Defaults: []string{"threads"}}
+	_, err := restore.DescribeShape("llava-1.5-7b", nil, wrong)
+	for _, err := range []error{err, restore.Pack(t.Context(), "", io.Discard, wrong)} {
+		if bad := new(errs.OptionError); !errors.As(err, &bad) || bad.Name != "defaults" {
+			t.Errorf("no such default: got %v", err)
+		}
+	}
+	every := []string{"mmproj", "pad", "min-pixels", "max-pixels"}
+	m, err := restore.Open(t.Context(), "", &restore.Options{
+		Projector: "restore_test.go", MinPixels: 9, MaxPixels: 9, Defaults: every})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
 	if _, err := embedded(t).WeightBytes("q5"); !errors.As(err, new(*errs.OptionError)) {
 		t.Errorf("WeightBytes: got %v", err)
 	}
@@ -470,6 +486,7 @@ func TestReductionErrors(t *testing.T) {
 		"dart-pivots":    {Base: "holov", NVis: 64, Options: map[string]any{"dart-pivots": 8}},
 		"keep-ratio":     {Base: "holov", KeepRatio: 1.5},
 		"merge-position": {Base: "holov", NVis: 64, Plain: true, Options: map[string]any{"merge-position": "mean"}},
+		"defaults":       {Base: "holov", NVis: 64, Defaults: []string{"gamma", "gama"}},
 	} {
 		_, err := m.Ask(t.Context(), restore.Request{
 			Prompt: "?", Pictures: []*restore.Picture{square()}, Reduction: r,
@@ -578,6 +595,15 @@ func parsed(object string) (*restore.Reduction, error) {
 	return r, json.Unmarshal([]byte(object), r)
 }
 
+// named is a criterion with a parameter of that name.
+type named string
+
+func (named) Keep(*reduce.Input, int) ([]int32, error) { return nil, nil }
+
+func (n named) Declare(d *reduce.Declaration) {
+	d.Bool(new(bool), reduce.Parameter{Name: string(n)})
+}
+
 // Ensure that a reduction in JSON means the same again.
 func TestReductionJSON(t *testing.T) {
 	for _, r := range []restore.Reduction{
@@ -596,6 +622,14 @@ func TestReductionJSON(t *testing.T) {
 		}
 		if twice, err := json.Marshal(again); err != nil || string(twice) != string(data) {
 			t.Errorf("got %s, %v, want %s", twice, err, data)
+		}
+	}
+	for _, name := range []string{"at-most", "defaults"} { // fields besides the parameters
+		err := restore.RegisterMethod(reduce.Method{Name: "mine"}, func() reduce.Criterion {
+			return named(name)
+		})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a parameter with the name of a field: got %v", err)
 		}
 	}
 	r, err := parsed(`{"base": "grid", "at_most": false, "defaults": []}`)

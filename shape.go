@@ -13,6 +13,9 @@ func DescribeShape(name string, config []byte, o *Options) (*Model, error) {
 	if o == nil {
 		o = new(Options)
 	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	s, err := shape.New(name, config)
 	if err != nil {
 		return nil, err

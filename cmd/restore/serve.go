@@ -242,7 +242,9 @@ func (o *answeringFlags) open(
 		return nil, err
 	}
 	defer end()
-	mo.CacheFolder, mo.CacheBytes = o.folder, int64(o.folderMB)*cli.MB
+	if o.folder != "" {
+		mo.CacheFolder, mo.CacheBytes = o.folder, int64(o.folderMB)*cli.MB
+	}
 	if o.shared != nil {
 		mo.Shared = o.shared
 	}

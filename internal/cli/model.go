@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -231,8 +232,12 @@ func (m *ModelFlags) Options(a *App) (_ *restore.Options, end func(), err error)
 // Paths are the files and folders that the flags name.
 func (m *ModelFlags) Paths() []string { return []string{m.Path, m.projector} }
 
-// Defaults are the flags that variables set.
-func (m *ModelFlags) Defaults() []string { return fromVariables(m.Flags) }
+// Defaults are the flags that variables set and for which some models have no use.
+func (m *ModelFlags) Defaults() []string {
+	return slices.DeleteFunc(fromVariables(m.Flags), func(name string) bool {
+		return !slices.Contains(formats.Optional, name)
+	})
+}
 
 // Files are the model's files.
 func (m *ModelFlags) Files() formats.Files {

@@ -40,6 +40,10 @@ var embedded = checkpoint.Format{
 	},
 }
 
+// Optional are the options for which some models have no use, so that defaults may name them: the
+// companion file, and those of imageproc.Adjust.
+var Optional = []string{"mmproj", "pad", "min-pixels", "max-pixels"}
+
 // Files are the files of a model.
 type Files struct {
 	Model string // a folder or file; "" is the embedded model

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/reduce"
@@ -72,6 +73,12 @@ const manyTokens = 1 << 24
 // Check reports errors in o that do not depend on the model and the picture. It accepts
 // any budget, because it might be all tokens, and does not compare a schedule's shares with counts.
 func Check(o Options) error {
+	for _, name := range o.Defaults {
+		of := func(p reduce.Parameter) bool { return p.Name == name }
+		if !slices.ContainsFunc(parameters(), of) {
+			return refused("defaults", errs.Unknown, strconv.Quote(name), "names of parameters", "")
+		}
+	}
 	n := max(o.NVis, o.AutoMean)
 	if n <= 0 {
 		n = manyTokens
