@@ -175,10 +175,11 @@ func (e *Engine) again(ctx context.Context, pics []*picture, all int, req *Reque
 	for i, p := range pics {
 		start := time.Now()
 		if p.source != nil && e.several != nil && p.several != (all > 1) {
-			at := place{i, p.index, all}
-			if pics[i], err = e.picture(ctx, p.source, at, &req.Reduce, req); err != nil {
+			other, err := e.picture(ctx, p.source, place{i, p.index, all}, &req.Reduce, req)
+			if err != nil {
 				return err
 			}
+			pics[i] = other
 			continue
 		}
 		if p.asks() { // its tokens are chosen again, for this question

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -546,5 +547,34 @@ func TestOneVisionConversation(t *testing.T) {
 		}
 		dialogue = dialogue[:2]
 		turn("What colour?")
+	}
+}
+
+// Ensure that a conversation survives an earlier picture that cannot be prepared as one of several,
+// because the question was cancelled: that is its error, and the next question is answered.
+func TestOneVisionCancelledAgain(t *testing.T) {
+	dir := "testdata/llava-onevision-tiny"
+	e := open(t, dir, 1)
+	image := func(name string) []*engine.Image {
+		data, err := os.ReadFile(filepath.Join(dir, "llava-onevision-tiny-"+name+".png"))
+		must(t, err)
+		return []*engine.Image{{File: data}}
+	}
+	first, second := image("odd-0-47x31"), image("small-0-9x7")
+	_, err := e.Ask(t.Context(), engine.Request{ // the second is then known as one of several
+		Prompt: "?", Images: slices.Concat(second, second), MaxTokens: 1,
+	})
+	must(t, err)
+	c := e.NewConversation(methods.Options{})
+	_, err = c.Ask(t.Context(), engine.Request{Prompt: "?", Images: first, MaxTokens: 1})
+	must(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	next := engine.Request{Prompt: "?", Images: second, MaxTokens: 1}
+	if _, err := c.Ask(gone, next); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the cancellation", err)
+	}
+	if _, err := c.Ask(t.Context(), next); err != nil {
+		t.Error(err)
 	}
 }
