@@ -67,7 +67,8 @@ func (d *Distances) Exact(a, b Pos) float32 {
 }
 
 // Row writes ln(c − D) of q and every position of keys into dst. Fractional distances are computed
-// by the formula or, with truncate, truncated to whole ones.
+// by the formula or, with truncate, truncated to whole ones. A distance that is the same on every
+// axis has the value of Line, so that it does not depend on the other rows that are read with it.
 func (d *Distances) Row(dst []float32, q Pos, keys []Pos, truncate bool) {
 	t0, t1, t2 := d.axis[0], d.axis[1], d.axis[2]
 	t1, t2 = t1[:len(t0)], t2[:len(t0)]
@@ -77,6 +78,10 @@ func (d *Distances) Row(dst []float32, q Pos, keys []Pos, truncate bool) {
 		if uint(i) >= uint(len(t0)) || uint(j) >= uint(len(t0)) || uint(l) >= uint(len(t0)) ||
 			!truncate && (float64(i) != x || float64(j) != y || float64(l) != z) {
 			dst[k] = d.Exact(q, p)
+			continue
+		}
+		if i == j && j == l {
+			dst[k] = d.line[i]
 			continue
 		}
 		u := max(0, 1-(t0[i]+t1[j]+t2[l])) * logSteps

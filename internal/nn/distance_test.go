@@ -303,3 +303,31 @@ func BenchmarkDistances(b *testing.B) {
 		})
 	}
 }
+
+// Ensure that the bias of two rows is the same to the last bit whether a row at a fraction, or at
+// another place on each axis, is read with them or not: a prefix in memory may be from a prompt
+// without one.
+func TestBiasAlone(t *testing.T) {
+	for name, r := range map[string]*RoPE{
+		"one axis": NewRoPE(128, 1e4, nil), "three": NewRoPE(128, 1e6, []int{16, 24, 24}),
+	} {
+		c := &Calibration{Size: true, Distance: true, Distances: NewDistances(r, 600)}
+		var pos []Pos
+		var size []float32
+		for i := range 500 {
+			pos, size = append(pos, At(float64(i))), append(size, float32(1+i%7))
+		}
+		n := len(pos)
+		want := c.Rows(cacheOf(pos, size, nil, nil, 1, 2), pos, false)
+		for _, other := range []Pos{At(500.5), {500, 501, 502}} {
+			all, sizes := append(pos, other), append(size, 1)
+			got := c.Rows(cacheOf(all, sizes, nil, nil, 1, 2), all, false)
+			for i := range want {
+				if v := got[i/n*(n+1)+i%n]; v != want[i] {
+					t.Fatalf("%s: with %v: row %d, key %d: got %v, want %v", name, other, i/n, i%n,
+						v, want[i])
+				}
+			}
+		}
+	}
+}
