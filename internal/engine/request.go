@@ -100,7 +100,8 @@ type Part struct {
 // from one goroutine, one at a time.
 type Constraint interface {
 	// Mask returns a bit for each allowed token, or nil if all are allowed. Token i is bit i%64 of
-	// word i/64. The mask is valid until the next call.
+	// word i/64. The mask is valid until the next call, and need not be complete once the request's
+	// context has ended.
 	Mask() []uint64
 	// Accept records the token that was chosen.
 	Accept(id int32) error

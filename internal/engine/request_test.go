@@ -14,6 +14,7 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/imageproc"
+	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/methods"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/scene"
@@ -462,6 +463,63 @@ func (o *only) Accept(id int32) error {
 }
 
 func (o *only) Done() bool { return o.at == len(o.list) }
+
+// fading allows every token until its n-th mask. Then the request's context ends, and the mask is
+// incomplete: it has no token, or only token 7.
+type fading struct {
+	n     int
+	rest  uint64
+	close context.CancelFunc
+}
+
+func (f *fading) Mask() []uint64 {
+	if f.n--; f.n > 0 {
+		return nil
+	}
+	f.close()
+	return []uint64{f.rest}
+}
+
+func (f *fading) Accept(int32) error { return nil }
+func (f *fading) Done() bool         { return false }
+
+// Ensure that a request that ends while its constraint looks for the next token is cancelled there,
+// and not complete, without a token from the incomplete mask, and that later requests can use what
+// it has read.
+func TestConstraintCancelled(t *testing.T) {
+	e := opened(t, Options{})
+	ids := make([]int32, kernel.PageKeys-1) // an answer's second token takes another page
+	for i := range ids {
+		ids[i] = int32(1 + i*31%500)
+	}
+	r := Request{Tokens: ids, MaxTokens: 8, IgnoreEnd: true, NoCache: true}
+	want, err := e.Ask(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.NoCache = false
+	for n := 1; n <= 4; n++ {
+		for _, rest := range []uint64{0, 1 << 7} {
+			ctx, cancel := context.WithCancel(context.Background())
+			r.Constraint = &fading{n, rest, cancel}
+			a, err := e.Ask(ctx, r)
+			if !errors.Is(err, context.Canceled) || a == nil || a.Finish != FinishCancelled ||
+				!slices.Equal(a.Tokens, want.Tokens[:n-1]) {
+				t.Errorf("at token %d: got %+v, %v, want the first tokens of %v", n, a, err,
+					want.Tokens)
+			}
+			r.Constraint = nil
+			next := r
+			next.Tokens = slices.Concat(ids, want.Tokens[:n-1], []int32{84, 62, 64, 33})
+			a, err = e.Ask(context.Background(), next)
+			next.NoCache = true
+			b, err2 := e.Ask(context.Background(), next)
+			if err != nil || err2 != nil || !slices.Equal(a.Tokens, b.Tokens) {
+				t.Errorf("after token %d: got %+v, %v, without caches %+v, %v", n, a, err, b, err2)
+			}
+		}
+	}
+}
 
 // Ensure that a constraint applies before the choice, at any temperature, and that the answer ends
 // when the constraint is done or allows no token.

@@ -718,6 +718,10 @@ func (d *scheduler) result(i int) {
 		if v := recover(); v != nil {
 			d.results[i].err = &model.Panic{Value: v, Stack: debug.Stack()}
 		}
+		if d.results[i].err != nil { // then the step's keys are removed
+			s.next--
+			s.fed = s.fed[:len(s.fed)-1]
+		}
 	}()
 	d.results[i].more, d.results[i].err = s.accept(d.logits[i*vocab : (i+1)*vocab])
 }

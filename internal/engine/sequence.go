@@ -373,7 +373,11 @@ func (s *sequence) choose(logits []float32) (int32, error) {
 		if c.Done() {
 			return -1, nil
 		}
-		switch may := c.Mask(); {
+		may := c.Mask()
+		if err := context.Cause(s.ctx); err != nil {
+			return 0, err // the mask may be incomplete
+		}
+		switch {
 		case s.ends == nil:
 			mask = may
 		case may != nil:
