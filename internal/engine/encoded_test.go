@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -81,6 +82,44 @@ func TestEncodedShared(t *testing.T) {
 			t.Errorf("%s: without caches and with another salt: %d pictures were encoded, want 2",
 				c.name, m.pictures-before)
 		}
+	}
+}
+
+// ending is a model whose first encoding ends with the request: the last product is skipped.
+type ending struct {
+	model.Multimodal
+	cancel context.CancelFunc
+}
+
+func (m *ending) Encode(
+	r *model.Run, pics []model.Picture, n model.Needs,
+) ([]*model.Visual, error) {
+	v, err := m.Multimodal.Encode(r, pics, n)
+	if m.cancel != nil && err == nil {
+		m.cancel()
+		m.cancel = nil
+		clear(v[0].X)
+	}
+	return v, err
+}
+
+// Ensure that the encoding of a picture whose request was cancelled at its end serves no other
+// request.
+func TestEncodedCancelled(t *testing.T) {
+	r := Request{Prompt: "What is there?", Images: Pictures(drawn(t, 1)), MaxTokens: 8,
+		Reduce: methods.Options{Base: "holov", NVis: 64}}
+	want, err := opened(t, Options{}).Ask(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := opened(t, Options{EncodedBytes: 1 << 30})
+	ctx, cancel := context.WithCancel(context.Background())
+	e.m = &ending{e.m, cancel}
+	if _, err := e.Ask(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the cancellation", err)
+	}
+	if a, err := e.Ask(context.Background(), r); err != nil || a.Text != want.Text {
+		t.Errorf("after it: got %+v, %v, want %q", a, err, want.Text)
 	}
 }
 

@@ -223,6 +223,9 @@ func (s *preparation) encode(e *Engine, r *model.Run, need model.Needs) (*model.
 		need = need.With(s.encoded.Needs)
 	}
 	v, err := e.m.Encode(r, []model.Picture{p}, need)
+	if err == nil {
+		err = e.device.end() // then the encoding may be incomplete
+	}
 	if err != nil {
 		return nil, err
 	}
