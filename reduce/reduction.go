@@ -213,11 +213,12 @@ func (r *Reduction) Check() error {
 		}
 		isAnchor[a] = true
 	}
-	if r.open() {
-		for _, t := range r.Kept { // kept tokens may be joined
-			if t >= 0 {
-				isAnchor[t] = true
-			}
+	for _, t := range r.Kept {
+		switch {
+		case int(t) >= r.N:
+			return broken("kept token %d, want at most %d", t, r.N-1)
+		case t >= 0 && r.open(): // kept tokens may be joined
+			isAnchor[t] = true
 		}
 	}
 	covered := 0
@@ -300,7 +301,8 @@ func (r *Reduction) checkRow(i int, isAnchor []bool) error {
 	leftover := row.Merged && row.Anchor < 0 && anchors == 0
 	counts := r.Options.Join == "count" || r.Options.Before != nil // a kept row's size only
 	alone := !row.Merged && len(row.Members) <= 1 && (anchors == 0 || r.open())
-	group := anchors == 1 && row.Anchor >= 0 && isAnchor[row.Anchor] && (row.Merged || counts)
+	named := row.Anchor >= 0 && int(row.Anchor) < r.N && isAnchor[row.Anchor]
+	group := anchors == 1 && named && (row.Merged || counts)
 	if !leftover && !alone && !group {
 		return broken("row %d: %d members and %d anchors, merged %v",
 			i, len(row.Members), anchors, row.Merged)
