@@ -35,7 +35,8 @@ func (m *Model) Stream(ctx context.Context, r Request) iter.Seq2[Piece, error] {
 
 // Conversation is a dialogue that keeps the reduced tokens, keys and values of what it has read. A
 // question reads only the new part of the dialogue, and its answer is the same as if the whole
-// dialogue were read again. A Conversation is not safe for concurrent use.
+// dialogue were read again, but for last bits: keys of earlier answers were computed in decoding
+// steps, which do not round as prompts do. A Conversation is not safe for concurrent use.
 type Conversation struct {
 	s Service
 	r *Reduction

@@ -17,9 +17,9 @@ import (
 
 // Conversation is a dialogue about pictures. What it has read stays in the caches while there is
 // memory, so each turn reads only its new part. The answers are the same as if everything were read
-// again. What a method inside the decoder chose for one question holds for later ones; a method
-// that reads the text after the encoder chooses again for each question. A Conversation is not safe
-// for concurrent use.
+// again, but for the keys of earlier answers, which steps computed. What a method inside the
+// decoder chose for one question holds for later ones; a method that reads the text after the
+// encoder chooses again for each question. A Conversation is not safe for concurrent use.
 type Conversation struct {
 	e        *Engine
 	options  methods.Options

@@ -4,14 +4,14 @@ package kernel
 
 import "math"
 
-// The fused attention of pairs is that of sampleBlock, with scores that become probabilities while
-// the next ones are multiplied, by one kernel. Rows come in tiles, keys in panels of the widest
-// kind and groups of half of one.
+// Fused attention computes what sampleBlock does with pairs, but one kernel turns scores into
+// probabilities while it multiplies the next ones. Queries come in tiles of rows, keys in panels of
+// the widest kind, and groups of half a panel. A row that others share a tile with keeps its bits.
 const (
 	attnFusedDim   = 256 // most columns of a head
 	attnFusedKeys  = 512 // keys whose probabilities are made at once
 	attnFusedGroup = 32
-	attnFusedRow   = attnFusedKeys/2 + attnPad // of their probabilities
+	attnFusedRow   = attnFusedKeys/2 + attnPad // distance of rows of probabilities
 	// attnFusedScores is the length of two groups of scores.
 	attnFusedScores = 2 * attnFusedGroup * attnFusedGroup
 )
