@@ -1,12 +1,8 @@
 package quantised
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -39,22 +35,7 @@ func TestUnpackMLX(t *testing.T) {
 			t.Errorf("%s: left with %v", c.Module, slices.Collect(maps.Keys(s.Weights)))
 			continue
 		}
-		v, err := w.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, 4*len(v))
-		for i, x := range v {
-			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
-		}
-		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != c.SHA256 {
-			t.Errorf("%s: other values than MLX's", c.Module)
-		}
-		in := w.Shape[1]
-		part := make([]float32, 3*in)
-		if err := w.Read(part, 5*in); err != nil || !slices.Equal(part, v[5*in:8*in]) {
-			t.Errorf("%s: rows 5 to 7 differ from the whole's: %v", c.Module, err)
-		}
+		v, in := c.check(t, w), w.Shape[1]
 		rows := w.Rows(2, 7)
 		if got, err := rows.Float32s(); err != nil || !slices.Equal(got, v[2*in:7*in]) {
 			t.Errorf("%s: rows 2 to 6 differ from the whole's: %v", c.Module, err)

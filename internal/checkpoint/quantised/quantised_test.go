@@ -82,22 +82,7 @@ func TestUnpack(t *testing.T) {
 				slices.Collect(maps.Keys(s.Weights)), c.Shape)
 			continue
 		}
-		v, err := w.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, 4*len(v))
-		for i, x := range v {
-			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
-		}
-		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != c.SHA256 {
-			t.Errorf("%s: other values than the library's", c.Module)
-		}
-		in := w.Shape[1]
-		part := make([]float32, 3*in)
-		if err := w.Read(part, 5*in); err != nil || !slices.Equal(part, v[5*in:8*in]) {
-			t.Errorf("%s: rows 5 to 7 differ from the whole's: %v", c.Module, err)
-		}
+		v := c.check(t, w)
 		if strings.HasPrefix(w.Stored, "bitsandbytes ") && w.Blocks == nil {
 			continue // a table's values
 		}
@@ -112,6 +97,29 @@ func TestUnpack(t *testing.T) {
 	if kept[tensor.Q4]*kept[tensor.Q4M]*kept[tensor.Q8] == 0 || kept[tensor.F16] != 0 {
 		t.Errorf("kept as %v, want some of each kind of blocks", kept)
 	}
+}
+
+// check compares the values of w with the library's, and some of its rows with the whole. It
+// returns the values.
+func (c *example) check(t *testing.T, w *checkpoint.Weight) []float32 {
+	t.Helper()
+	v, err := w.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 4*len(v))
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+	}
+	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != c.SHA256 {
+		t.Errorf("%s: other values than the library's", c.Module)
+	}
+	in := w.Shape[1]
+	part := make([]float32, 3*in)
+	if err := w.Read(part, 5*in); err != nil || !slices.Equal(part, v[5*in:8*in]) {
+		t.Errorf("%s: rows 5 to 7 differ from the whole's: %v", c.Module, err)
+	}
+	return v
 }
 
 // held returns the values in w's blocks before scales and minima are rounded.
