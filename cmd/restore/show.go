@@ -169,11 +169,7 @@ func (f *footprintFlags) quants(
 		if memory == nil {
 			size.Weights, err = m.WeightBytes(t)
 		} else {
-			kept := memory.Kept
-			if kept == memory.Encoded {
-				kept = 0 // all, also newlines, which no reduction keeps
-			}
-			err = size.predict(m, f.question(kept), t, a.Calibrating)
+			err = size.predict(m, f.question(), t, a.Calibrating)
 		}
 		if err != nil {
 			return nil, err
@@ -227,16 +223,15 @@ type footprintFlags struct {
 	width, height                  int // parsed from picture
 }
 
-// question is the question with that many visual tokens.
-func (f *footprintFlags) question(nVis int) restore.Question {
+func (f *footprintFlags) question() restore.Question {
 	return restore.Question{
-		Width: f.width, Height: f.height, Encoded: f.encoded, NVis: nVis, Text: f.text,
+		Width: f.width, Height: f.height, Encoded: f.encoded, NVis: f.nVis, Text: f.text,
 		Generated: f.generated,
 	}
 }
 
 // predict returns the footprint. Where the picture has fewer visual tokens than the default number,
-// all are kept.
+// all are kept, here and in what question returns from then on.
 func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory, error) {
 	n, err := fmt.Sscanf(f.picture, "%dx%d", &f.width, &f.height)
 	if n != 2 || err != nil || fmt.Sprintf("%dx%d", f.width, f.height) != f.picture {
@@ -246,10 +241,11 @@ func (f *footprintFlags) predict(m *restore.Model, asked bool) (*restore.Memory,
 		return nil, cli.Flagf("picture", "out of range, got %s, want sides of 1 to %d pixels",
 			f.picture, widestPicture)
 	}
-	memory, err := m.PredictMemory(f.question(f.nVis), restore.Default)
+	memory, err := m.PredictMemory(f.question(), restore.Default)
 	if option := new(*errs.OptionError); !asked && errors.As(err, option) &&
 		(*option).Name == "n-vis" {
-		return m.PredictMemory(f.question(0), restore.Default)
+		f.nVis = 0 // all
+		return m.PredictMemory(f.question(), restore.Default)
 	}
 	return memory, err
 }

@@ -41,7 +41,7 @@ var embedded = checkpoint.Format{
 }
 
 // Optional are the options for which some models have no use, so that defaults may name them: the
-// companion file, and those of imageproc.Adjust.
+// companion file, and what imageproc.Adjust changes.
 var Optional = []string{"mmproj", "pad", "min-pixels", "max-pixels"}
 
 // Files are the files of a model.

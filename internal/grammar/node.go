@@ -28,8 +28,8 @@ type node struct {
 	alts   []*node // kindAlternatives
 	prefix []*node // kindArray: the first items
 	items  *node   // kindArray: all items after those of prefix
-	// kindLiteral: the texts; kindSet: those of the items; kindObject: the names as written,
-	// without quotes
+	// kindLiteral: the texts; kindSet: the items' texts; kindObject: the names as written, without
+	// quotes
 	texts *trie
 
 	*properties // kindObject

@@ -45,7 +45,7 @@ func probsByWords(a *float32, lda int, b *float32, panel int, p *float32, ldp in
 	const half = attnFusedGroup
 	if steps := (k + 15) / 16; 4*steps*(loads+dots)+2*stores != pairRows ||
 		4*steps*(loads+dots) < tileRows {
-		panic("other rows than those of a tile become probabilities beside the products")
+		panic("the rows that become probabilities beside the products are not one tile")
 	}
 	scores := make([]float32, pairRows*2*half)
 	for g := range groups {

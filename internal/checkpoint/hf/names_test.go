@@ -64,7 +64,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Ensure that mlx-vlm's names get the canonical names. They are those of its 0.7 for tiny models.
+// Ensure that the names that mlx-vlm 0.7 wrote for tiny models get the canonical names.
 func TestMLXForms(t *testing.T) {
 	const layer = "layers.1.self_attn.q_proj.weight"
 	for architecture, names := range map[string][][2]string{

@@ -34,7 +34,7 @@ var mlxModes = map[string]struct {
 }
 
 // UnpackMLX replaces the parts of weights in s that MLX quantised by the weights, as described by
-// config, which is "quantization" in config.json. Names are those of the files, because config has
+// config, which is "quantization" in config.json. Names are as in the files, because config has
 // settings of single modules by name. With the mode affine a weight [out, in] is
 //
 //	w[o,i] = q[o,i]·s[o,g(i)] + b[o,g(i)]                                            (3)

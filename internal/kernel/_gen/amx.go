@@ -290,15 +290,15 @@ func attnSums(a *asm, cols, from int) {
 	sums(func(acc, off int, base string) { a.tileStore(acc, off, base, "R10") })
 }
 
-// amxProbs computes the scores of one group of 32 keys while vector instructions turn those of the
-// group before into probabilities. These stand between all tile instructions: the processor looks
-// ahead over a few rows only, and where tiles are slow, two in a row make it wait.
+// amxProbs computes the scores of one group of 32 keys while vector instructions turn the scores of
+// the group before into probabilities. Vector instructions stand between all tile instructions: the
+// processor looks ahead over a few rows only, and where tiles are slow, two in a row make it wait.
 func amxProbs(a *asm) {
 	a.fn("attnProbsAMX", "sets 32 rows of groups·32 bfloat16 elements of p, which are ldp float32 "+
 		"apart, to 2^(x - m[row]), rounded, where x is what attnPairs64AMX computes with panels "+
 		"of 64 keys, which are panel float32 apart, and adds them, not rounded, to the 16 sums of "+
-		"the row. What is below 2^-126 becomes that. The error is that of attnExpRound before "+
-		"rounding. In groups after the first whole ones, elements become 0 whose bit in masks is "+
+		"the row. What is below 2^-126 becomes that. The error is attnExpRound's before rounding. "+
+		"In groups after the first whole ones, elements become 0 whose bit in masks is "+
 		"not set; masks has 32 bits for each row of such a group. scratch has attnProbsScratch "+
 		"elements. Beside the products of a group, all 32 rows of another become probabilities: "+
 		"loads, dots and stores of them beside each of the four loads and the four products of "+
