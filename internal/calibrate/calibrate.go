@@ -18,7 +18,7 @@ import (
 )
 
 // form is the version of the files and kernels. A file of another version is measured again.
-const form = 18
+const form = 19
 
 // maxFile is the most bytes that are read of a file.
 const maxFile = 1 << 20

@@ -58,12 +58,12 @@ func microQuant(on isa, f Format, m int) (loop func(), ops int) {
 func microSpans(k *spanOps, act int) (loop func(), ops int) {
 	rows := len(k.tiles)
 	const calls = microCalls * microDepth / spanDepth
-	w, scales := alignedFloats(spanBlocks*spanUnit/4), new(spanScratch).scales[:]
+	v := newSpanVectors()
 	x, c := make([]byte, rows*act), alignedFloats(rows*quantPanel)
 	return func() {
 		for range calls {
-			k.tiles[rows-1](&c[0], &x[0], (*byte)(unsafe.Pointer(&w[0])), &scales[0],
-				spanBlocks, 1, 0, 0, 0, nil, 0, nil)
+			k.tiles[rows-1](&c[0], &x[0], &v.units[0], &v.scales[0], spanBlocks, 1, 0, 0, 0, nil,
+				0, nil)
 		}
 	}, calls * 2 * rows * quantPanel * spanDepth
 }
@@ -140,13 +140,4 @@ func microParts(f Format, m int) (loop func(), ops int) {
 				microDepth*f.Size(), microDepth/8, passes[3], passes[2], passes[1], 0, 0)
 		}
 	}, microCalls * 2 * m * 4 * microDepth
-}
-
-// alignedFloats returns n floats that start at a cache line.
-func alignedFloats(n int) []float32 {
-	b := make([]float32, n+16)
-	for uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
-		b = b[1:]
-	}
-	return b[:n]
 }

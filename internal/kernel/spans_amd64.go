@@ -184,18 +184,39 @@ var spanProducts = sync.Pool{New: func() any {
 
 // spanScratch is one thread's scratch memory.
 type spanScratch struct {
+	*spanVectors
+	tail []float32 // outputs of an incomplete panel
+	sums []byte    // accumulators, [panels][rows][32] float32
+	wide []byte    // a span of IQ4 as Q8
+}
+
+// spanVectors is read and written in whole vectors, which take longer where they cross cache lines.
+type spanVectors struct {
 	units [spanBlocks * spanUnit]byte // a span of a panel, unpacked
 	// scales are those of a panel's columns in a span; the parameters of its blocks follow, and
 	// room for a tile's sums
 	scales [quantPanel + (spanBlocks+1)*paramBytes/4 + spanSums]float32
 	bias   [quantPanel]float32
-	tail   []float32            // outputs of an incomplete panel
-	sums   []byte               // accumulators, [panels][rows][32] float32
-	wide   []byte               // a span of IQ4 as Q8
 	part   [orderedPart]float32 // of a row of x
 }
 
-var spanScratches = sync.Pool{New: func() any { return new(spanScratch) }}
+var spanScratches = sync.Pool{New: func() any {
+	return &spanScratch{spanVectors: newSpanVectors()}
+}}
+
+func newSpanVectors() *spanVectors {
+	memory := alignedFloats(int(unsafe.Sizeof(spanVectors{}) / 4))
+	return (*spanVectors)(unsafe.Pointer(&memory[0]))
+}
+
+// alignedFloats returns n floats that start at a cache line.
+func alignedFloats(n int) []float32 {
+	b := make([]float32, n+16)
+	for uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
+		b = b[1:]
+	}
+	return b[:n]
+}
 
 func spanMatMul(p *Pool, dst, x []float32, m int, w *Matrix, bias []float32) {
 	t := spanProducts.Get().(*spanProduct)
