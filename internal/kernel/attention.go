@@ -122,6 +122,10 @@ func Attend(p *Pool, a *Attention) {
 	attend(p, &s)
 }
 
+// AttendEach is [Attend] for each of calls. Those with a few queries over pages, as of a decoding
+// step's sequences, share one loop, because a loop for each is too short to be divided well.
+func AttendEach(p *Pool, calls []Attention) { attendEach(p, calls) }
+
 // attendGo is the reference.
 func attendGo(p *Pool, a *Attention) {
 	a.write(p)

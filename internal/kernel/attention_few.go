@@ -4,14 +4,94 @@ package kernel
 
 import (
 	"math"
+	"slices"
+	"sync"
 	"unsafe"
 )
 
-// runFew computes one to attnFewRows queries over pages, as in decoding. A page is read once for
-// all query heads that share its keys. A task is some key heads and one run of pages. The partial
-// results of the runs are joined in order afterwards. Keys and values to write are written by the
-// task that reads them, when they are about to be read and their page is on its way.
-func (j *attnJob) runFew(p *Pool) {
+// fewRun is some calls with one to attnFewRows queries each over pages, as in decoding, which share
+// a loop. It is recycled.
+type fewRun struct {
+	jobs []*attnJob
+	ends []int // of the tasks of each job
+	task func(i int)
+}
+
+var fewRuns = sync.Pool{New: func() any {
+	r := new(fewRun)
+	r.task = r.call
+	return r
+}}
+
+// attendEach is AttendEach.
+func attendEach(p *Pool, calls []Attention) {
+	ops := attnKernels()
+	r := fewRuns.Get().(*fewRun)
+	total := 0
+	for i := range calls {
+		a := calls[i].check()
+		if ops == nil || !a.few() {
+			Attend(p, &calls[i])
+			continue
+		}
+		j := attnJobs.Get().(*attnJob)
+		j.a, j.ops = a, ops
+		r.jobs = append(r.jobs, j)
+		total += a.work()
+	}
+	r.run(p, total)
+	fewRuns.Put(r)
+}
+
+// few reports whether a is computed by a fewRun.
+func (a *Attention) few() bool {
+	return a.Pages != nil && 0 < a.Tq && a.Tq <= attnFewRows && a.RowTap == nil && a.MaxTap == nil
+}
+
+// work is approximately proportional to the time of few queries.
+func (a *Attention) work() int { return a.Tq * a.Tk * a.Heads * a.HeadDim }
+
+// run computes the jobs, whose work is total, and releases them. A long call has more tasks than a
+// short one.
+func (r *fewRun) run(p *Pool, total int) {
+	if total <= attnSerial {
+		p = nil
+	}
+	tasks := 0
+	for _, j := range r.jobs {
+		tasks += j.prepareFew(max(1, 4*p.Threads()*j.a.work()/total))
+		r.ends = append(r.ends, tasks)
+	}
+	p.Run(tasks, r.task)
+	for _, j := range r.jobs {
+		j.fresh = pageWrite{}
+		j.release()
+	}
+	clear(r.jobs)
+	r.jobs, r.ends = r.jobs[:0], r.ends[:0]
+}
+
+// call is task i of all jobs.
+func (r *fewRun) call(i int) {
+	k, _ := slices.BinarySearch(r.ends, i+1)
+	j := r.jobs[k]
+	if k > 0 {
+		i -= r.ends[k-1]
+	}
+	j.fewTask(i)
+	if j.left.Add(-1) == 0 {
+		for row := range j.a.Tq * j.a.Heads {
+			j.join(row)
+		}
+	}
+}
+
+// prepareFew divides the call into about the given number of tasks and returns how many there are.
+// A page is read once for all query heads that share its keys. A task is some key heads and one run
+// of pages. The last one joins the partial results of the runs in order. Keys and values to write
+// are written by the task that reads them, when they are about to be read and their page is on its
+// way.
+func (j *attnJob) prepareFew(tasks int) int {
 	a := &j.a
 	j.fresh = pageWrite{
 		pages: a.Pages, at: a.Tk - a.Tq, k: a.K, v: a.V, rows: a.Tq, kvHeads: a.KVHeads,
@@ -26,12 +106,10 @@ func (j *attnJob) runFew(p *Pool) {
 	j.top, j.sum = grow(j.top, rows*j.chunks), grow(j.sum, rows*j.chunks)
 	j.out = grow(j.out, rows*j.chunks*depth)
 	j.fewBias()
-	j.taskHeads = max(1, a.KVHeads*j.chunks/(4*p.Threads()))
-	p.Run((a.KVHeads+j.taskHeads-1)/j.taskHeads*j.chunks, j.few)
-	for r := 0; r < rows; r++ {
-		j.join(r, depth)
-	}
-	j.fresh = pageWrite{}
+	j.taskHeads = min(a.KVHeads, max(1, a.KVHeads*j.chunks/tasks))
+	n := (a.KVHeads + j.taskHeads - 1) / j.taskHeads * j.chunks
+	j.left.Store(int32(n))
+	return n
 }
 
 // fewBias computes the bias of all queries and keys, [Tq, padded Tk], shared by the heads.
@@ -242,8 +320,8 @@ func (t *attnFew) weighPart(
 }
 
 // join combines the runs of row r of [Tq, Heads] and writes its output.
-func (j *attnJob) join(r, depth int) {
-	a, ops := &j.a, j.ops
+func (j *attnJob) join(r int) {
+	a, ops, depth := &j.a, j.ops, padded(j.a.HeadDim)
 	top, sum, out := j.top[r*j.chunks:][:j.chunks], j.sum[r*j.chunks:][:j.chunks],
 		j.out[r*j.chunks*depth:]
 	m := top[0]

@@ -1083,6 +1083,54 @@ func TestAttendPages(t *testing.T) {
 	})
 }
 
+// TestAttendEach: calls together give the bits of each alone, whatever the number of threads, and
+// write the same keys and values. One has too many queries to share a loop, one has a tap.
+func TestAttendEach(t *testing.T) {
+	pool := NewPool(3)
+	defer pool.Close()
+	calls := func() (calls []Attention) {
+		r := rand.New(rand.NewSource(1))
+		for i, keys := range []int{150, 1, 64, 65, 1300, 7, 9, 700, 5} {
+			c := attnCase{heads: 6, kvHeads: 2, dim: 20, tq: 1, tk: keys, causal: true}
+			switch {
+			case i%3 == 0:
+				c.bias = "both"
+			case i == 4:
+				c.tq = 3
+			case i == 7:
+				c.tq = 9
+			}
+			a := c.make(r)
+			paged(a, true, a.Tk, a.Tk-c.tq)
+			if i == 2 {
+				a.RowTap, a.RowTapQueries = slices.Repeat([]float32{-1}, 6*keys), []int32{0}
+			}
+			calls = append(calls, *a)
+		}
+		return calls
+	}
+	forEachImpl(t, func(t *testing.T) {
+		want := calls()
+		for i := range want {
+			Attend(nil, &want[i])
+		}
+		for name, p := range map[string]*Pool{"serial": nil, "3 threads": pool} {
+			got := calls()
+			AttendEach(p, got)
+			for i, a := range got {
+				if !slices.Equal(a.Out, want[i].Out) || !slices.Equal(a.RowTap, want[i].RowTap) {
+					t.Errorf("%s: call %d differs from the same alone", name, i)
+				}
+				for g := range a.Pages {
+					if !slices.Equal(a.Pages[g].Halves, want[i].Pages[g].Halves) {
+						t.Errorf("%s: page %d of call %d differs", name, g, i)
+					}
+				}
+			}
+		}
+	})
+}
+
 // checkPairs checks a, whose keys and values are in pages and also in all, with rounded products,
 // if there are as many queries as a prompt has.
 func checkPairs(t *testing.T, a, all *Attention) {

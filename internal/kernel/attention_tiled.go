@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -54,7 +55,6 @@ type attnJob struct {
 	height int  // rows of a tile
 	unit   int  // k is rounded up to this many pairs
 	tiled  func(i int)
-	few    func(i int)
 	biased func(i int)
 
 	// biasRows is the bias of all queries of one block and its keys, [rows, biasWidth], which the
@@ -75,9 +75,10 @@ type attnJob struct {
 	fresh             pageWrite
 	firstKey          int
 	chunks, chunkKeys int
-	taskHeads         int       // key heads of a task
-	top, sum          []float32 // [Tq, Heads, chunks]
-	out               []float32 // [Tq, Heads, chunks, padded HeadDim]
+	taskHeads         int          // key heads of a task
+	left              atomic.Int32 // tasks
+	top, sum          []float32    // [Tq, Heads, chunks]
+	out               []float32    // [Tq, Heads, chunks, padded HeadDim]
 }
 
 // attnScratch is the scratch memory of a task.
@@ -104,7 +105,7 @@ var (
 
 func newAttnJob() *attnJob {
 	j := new(attnJob)
-	j.tiled, j.few, j.biased = j.tiledTask, j.fewTask, j.biasTask
+	j.tiled, j.biased = j.tiledTask, j.biasTask
 	return j
 }
 
@@ -124,18 +125,18 @@ func attendTiled(p *Pool, a *Attention, ops *attnOps) {
 	j.values = j.quads && ops.wordValues != nil
 	j.sample = bare && a.Window == 0 && (j.pairs || j.quads)
 	j.fused = j.sample && !j.quads && ops.pairProbs != nil && a.HeadDim <= attnFusedDim
-	if a.Tq*a.Tk*a.Heads*a.HeadDim <= attnSerial {
+	if a.work() <= attnSerial {
 		p = nil
 	}
-	if a.Pages != nil && a.Tq <= attnFewRows && a.RowTap == nil && a.MaxTap == nil {
-		j.runFew(p)
-	} else {
-		a.write(p)
-		if a.MaxTap != nil {
-			clear(a.MaxTap[:a.Tq*a.Tk])
-		}
-		j.runTiled(p)
+	a.write(p)
+	if a.MaxTap != nil {
+		clear(a.MaxTap[:a.Tq*a.Tk])
 	}
+	j.runTiled(p)
+	j.release()
+}
+
+func (j *attnJob) release() {
 	j.a = Attention{}
 	attnJobs.Put(j)
 }

@@ -47,6 +47,7 @@ type Passage struct {
 	base   []float64  // per span, the shift of positions before its first row
 	stale  bool       // rows were removed since the tables were computed
 	turns  []turn     // per rotation that a layer has used since
+	calls  []nn.Call  // of the spans that have not failed, in the current layer
 }
 
 // turn is the table of a rotation at all rows' positions.
@@ -61,6 +62,7 @@ func NewPassage(r *Run, l Layers, spans []Span) *Passage {
 	*p = Passage{
 		run: r, layers: l, shape: l.Shape(), spans: spans, pos: p.pos[:0], moved: p.moved,
 		base: p.base[:0], stale: true, turns: p.turns[:0],
+		calls: p.calls[:0],
 	}
 	for i := range spans {
 		p.Rows += len(spans[i].Pos)
@@ -559,13 +561,25 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	rope.Apply(r.Pool, q, rows, p.shape.Heads, p.Cos[first*half:], p.Sin[first*half:])
 	rope.Apply(r.Pool, k, p.Rows, p.shape.KVHeads, p.Cos, p.Sin)
 	at := 0
+	p.calls = p.calls[:0]
 	for s := range p.spans {
 		n := len(p.pos[s])
 		end := at + n - first // only a span alone has a first row
-		p.attend(i, s, first, out[at*qw:end*qw], q[at*qw:end*qw], k[at*kw:(at+n)*kw],
-			v[at*kw:(at+n)*kw])
+		p.extend(i, s, first, nn.Call{
+			Out: out[at*qw : end*qw], Q: q[at*qw : end*qw], K: k[at*kw : (at+n)*kw],
+			V: v[at*kw : (at+n)*kw],
+		})
 		at += n
 	}
+	p.attend(i)
+	calls := p.calls
+	for s := range p.spans {
+		if p.spans[s].Err == nil {
+			p.read(i, s, &calls[0])
+			calls = calls[1:]
+		}
+	}
+	clear(p.calls)
 	at = 0
 	for s := range p.spans {
 		if sp := &p.spans[s]; len(sp.Staged) > 0 {
@@ -575,9 +589,10 @@ func (p *Passage) Attend(i int, out, q, k, v, x []float32) {
 	}
 }
 
-// attend is Attend for the rows of span s from the first on.
-func (p *Passage) attend(i, s, first int, out, q, k, v []float32) {
-	sp, pos, r := &p.spans[s], p.pos[s], p.run
+// extend extends the cache of span s and appends its call, for the rows from the first on. Before
+// that c has what depends on the rows of all spans.
+func (p *Passage) extend(i, s, first int, c nn.Call) {
+	sp, pos := &p.spans[s], p.pos[s]
 	if sp.Err != nil {
 		return
 	}
@@ -587,22 +602,40 @@ func (p *Passage) attend(i, s, first int, out, q, k, v []float32) {
 		size = sp.FirstSize
 	}
 	kv := sp.Cache.Layer(i)
-	if first > 0 {
-		kv.Append(r.Pool, k, v, pos, size)
-		k, v, pos = nil, nil, pos[first:]
+	c.Pos, c.Blocks = pos, sp.Blocks
+	if first > 0 { // the last row alone
+		kv.Append(p.run.Pool, c.K, c.V, pos, size)
+		c.K, c.V, c.Pos, c.Blocks = nil, nil, pos[first:], sp.blocksFrom(first)
 	} else {
 		kv.Extend(pos, size)
 	}
-	tap, blocks := sp.tap(i, len(kv.Pos)), sp.Blocks
-	if first > 0 { // the last row alone
-		blocks = sp.blocksFrom(first)
-	}
-	p.layers.Attention(i).Causal(r.Pool, out, q, k, v, pos, blocks, kv, sp.Calib.At(i),
-		sp.Decoding, tap)
+	c.Cache, c.Calib, c.Decoding = kv, sp.Calib.At(i), sp.Decoding
+	c.Tap = sp.tap(i, len(kv.Pos))
+	p.calls = append(p.calls, c)
+}
+
+// attend computes the calls. If it panics, their spans fail.
+func (p *Passage) attend(i int) {
+	defer func() {
+		if v := recover(); v != nil {
+			for s := range p.spans {
+				if sp := &p.spans[s]; sp.Err == nil {
+					sp.fail(&Panic{v, debug.Stack()})
+				}
+			}
+		}
+	}()
+	p.layers.Attention(i).Causal(p.run.Pool, p.calls...)
+}
+
+// read passes the attention of span s, computed by c, to its trace and its reducers.
+func (p *Passage) read(i, s int, c *nn.Call) {
+	sp := &p.spans[s]
+	defer sp.rescue()
 	if sp.Trace != nil {
-		p.trace(i, s, q)
+		p.trace(i, s, c.Q)
 	}
-	if err := sp.read(i, tap); err != nil {
+	if err := sp.read(i, c.Tap); err != nil {
 		sp.fail(err)
 	}
 }

@@ -79,6 +79,7 @@ type causalScratch struct {
 	ends    []int32
 	calib   *Calibration
 	pos     []Pos
+	calls   []kernel.Attention
 	row     func(dst []float32, query, k0 int) // the layer's biasRow
 }
 
@@ -139,12 +140,12 @@ type Attention struct {
 // ascend and do not overlap.
 type Block struct{ First, End int }
 
-// attend computes k.
-func (a *Attention) attend(p *kernel.Pool, k *kernel.Attention) {
+// attend computes calls.
+func (a *Attention) attend(p *kernel.Pool, calls ...kernel.Attention) {
 	if a.Work != nil {
-		defer a.Work.attend(k, time.Now())
+		defer a.Work.attend(calls, time.Now())
 	}
-	kernel.Attend(p, k)
+	kernel.AttendEach(p, calls)
 }
 
 func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
@@ -158,21 +159,44 @@ func (a *Attention) kernel(out, q []float32, rows int) kernel.Attention {
 	}
 }
 
-// Causal computes attention of rows queries at pos, the last rows of l, over all of l. q, out:
-// [rows, Heads·HeadDim]. l is extended by the rows, whose keys k and values v, [rows,
-// KVHeads·HeadDim], are written first; nil: they are appended. blocks, which may be nil, are rows
-// that see each other. tap, which may be nil, records probabilities.
-func (a *Attention) Causal(
-	p *kernel.Pool, out, q, k, v []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration,
-	decoding bool, tap *Tap,
-) {
-	at := a.causal(out, q, pos, blocks, l, c, decoding)
-	at.K, at.V = k, v
-	if tap != nil {
-		tap.before(&at)
-		defer tap.after(&at)
+// Call is causal attention of the queries at Pos, the last rows of Cache, over all of Cache.
+type Call struct {
+	Out, Q []float32 // [len(Pos), Heads·HeadDim]
+	// K and V, [len(Pos), KVHeads·HeadDim], are written to Cache first, which is extended by the
+	// rows; nil: Cache has them
+	K, V     []float32
+	Pos      []Pos
+	Blocks   []Block // rows that see each other; may be nil
+	Cache    *LayerKV
+	Calib    *Calibration
+	Decoding bool
+	Tap      *Tap // records probabilities; may be nil
+}
+
+// Causal computes calls, which have different caches. Those of a few rows, as of a decoding step's
+// sequences, are computed side by side.
+func (a *Attention) Causal(p *kernel.Pool, calls ...Call) {
+	if len(calls) == 0 {
+		return
 	}
-	a.attend(p, &at)
+	s := &calls[0].Cache.scratch
+	s.calls = s.calls[:0]
+	for i := range calls {
+		c := &calls[i]
+		k := a.causal(c.Out, c.Q, c.Pos, c.Blocks, c.Cache, c.Calib, c.Decoding)
+		k.K, k.V = c.K, c.V
+		if c.Tap != nil {
+			c.Tap.before(&k)
+		}
+		s.calls = append(s.calls, k)
+	}
+	a.attend(p, s.calls...)
+	for i := range calls {
+		if t := calls[i].Tap; t != nil {
+			t.after(&s.calls[i])
+		}
+	}
+	clear(s.calls)
 }
 
 func (a *Attention) causal(
@@ -235,7 +259,7 @@ func (a *Attention) Bidirectional(
 		if received != nil {
 			at.ColTap = received[i*w : (i+1)*w]
 		}
-		a.attend(p, &at)
+		a.attend(p, at)
 	}
 	for i := range received {
 		received[i] /= float32(rows)
@@ -255,7 +279,7 @@ func (a *Attention) Sized(
 	if logSize != nil {
 		at.Bias = &kernel.Bias{LogSize: logSize}
 	}
-	a.attend(p, &at)
+	a.attend(p, at)
 }
 
 // BidirectionalProbs returns the probabilities [items, Heads, rows, rows], for traces.
@@ -280,7 +304,7 @@ func (a *Attention) Segmented(
 ) {
 	k := a.packed(out, qkv, bounds, logSize)
 	k.ColTap, k.Rounding = received, a.Rounding
-	a.attend(p, &k)
+	a.attend(p, k)
 	if received == nil {
 		return
 	}

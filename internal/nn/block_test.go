@@ -76,14 +76,18 @@ func TestBlocks(t *testing.T) {
 			out, lo := make([]float32, n*w), 0
 			for _, hi := range ends {
 				l.Extend(pos[lo:hi], nil)
-				a.Causal(nil, out[lo*w:hi*w], q[lo*w:hi*w], k[lo*kv*dim:hi*kv*dim],
-					v[lo*kv*dim:hi*kv*dim], pos[lo:hi], within(lo, hi), l, nil, false, nil)
+				a.Causal(nil, Call{
+					Out: out[lo*w : hi*w], Q: q[lo*w : hi*w], K: k[lo*kv*dim : hi*kv*dim],
+					V: v[lo*kv*dim : hi*kv*dim], Pos: pos[lo:hi], Blocks: within(lo, hi), Cache: l,
+				})
 				lo = hi
 			}
 			check("pieces", out, 0)
 			for _, last := range []int{n - 1, 17, 13} {
-				a.Causal(nil, out[last*w:], q[last*w:], nil, nil, pos[last:], within(last, n), l,
-					nil, false, nil)
+				a.Causal(nil, Call{
+					Out: out[last*w:], Q: q[last*w:], Pos: pos[last:], Blocks: within(last, n),
+					Cache: l,
+				})
 				check("last rows", out[last*w:], last)
 			}
 		}

@@ -167,7 +167,7 @@ func TestAttentionOfThreeAxes(t *testing.T) {
 	c := &Calibration{Size: true, Distance: true, Distances: NewDistances(r, 512)}
 	for name, c := range map[string]*Calibration{"out": c, "out_without_bias": nil} {
 		out := make([]float32, n*heads*dim)
-		a.Causal(nil, out, q, nil, nil, pos, nil, l, c, false, nil)
+		a.Causal(nil, Call{Out: out, Q: q, Pos: pos, Cache: l, Calib: c})
 		want := tensor.From([]int{n, heads * dim}, rows(name, heads))
 		if err := golden.Compare(tensor.From([]int{n, heads * dim}, out), want,
 			tolAttention); err != nil {

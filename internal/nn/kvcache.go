@@ -347,7 +347,7 @@ func (l *LayerKV) Append(p *kernel.Pool, k, v []float32, pos []Pos, size []float
 	kernel.WritePages(p, l.pages, at, k, v, len(pos), l.pool.kvHeads, l.pool.headDim)
 }
 
-// Extend is Append for keys and values that [Attention.Causal] writes.
+// Extend is Append for keys and values that a [Call] writes.
 func (l *LayerKV) Extend(pos []Pos, size []float32) {
 	at := len(l.Pos)
 	l.room(len(pos))

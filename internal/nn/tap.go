@@ -6,7 +6,7 @@ import (
 	"github.com/restore-vlm/restore/internal/kernel"
 )
 
-// Tap records the attention of some queries in a call of Causal.
+// Tap records the attention of some queries in a [Call].
 type Tap struct {
 	// queries in ascending order; Mean gets the mean over heads of their probabilities, Largest the
 	// maximum
@@ -53,11 +53,11 @@ func (t *Tap) after(k *kernel.Attention) {
 	}
 }
 
-// TapLast computes the attention of the last query of Causal, without values; t then holds row 0.
+// TapLast computes the attention of the last query of a [Call], without values; t then holds row 0.
 // q is that query [Heads·HeadDim], pos its position.
 func (a *Attention) TapLast(
 	p *kernel.Pool, q []float32, pos Pos, l *LayerKV, c *Calibration, t *Tap,
 ) {
 	out := make([]float32, a.Heads*a.HeadDim)
-	a.Causal(p, out, q, nil, nil, []Pos{pos}, nil, l, c, false, t)
+	a.Causal(p, Call{Out: out, Q: q, Pos: []Pos{pos}, Cache: l, Calib: c, Tap: t})
 }

@@ -99,9 +99,11 @@ func TestWindow(t *testing.T) {
 					if hi-lo == 1 {
 						tap.Mean = tap.Mean[:1]
 					}
-					at.Causal(pool, out[lo*w:hi*w], q[lo*w:hi*w], k[lo*kv*dim:hi*kv*dim],
-						v[lo*kv*dim:hi*kv*dim], c.pos[lo:hi], nil,
-						cache.Layer(0), c.calib, false, tap)
+					at.Causal(pool, Call{
+						Out: out[lo*w : hi*w], Q: q[lo*w : hi*w], K: k[lo*kv*dim : hi*kv*dim],
+						V: v[lo*kv*dim : hi*kv*dim], Pos: c.pos[lo:hi], Cache: cache.Layer(0),
+						Calib: c.calib, Tap: tap,
+					})
 					checkTap(t, tap, got, heads, n, lo, hi)
 				}
 				for i := range out {
@@ -181,7 +183,9 @@ func oneRowDoesNotAllocate(t *testing.T) {
 			for _, window := range []int{0, 5, n} {
 				a := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 				if got := testing.AllocsPerRun(20, func() {
-					a.Causal(nil, out, q, nil, nil, pos[n-1:], nil, l, c, true, nil)
+					a.Causal(nil, Call{
+						Out: out, Q: q, Pos: pos[n-1:], Cache: l, Calib: c, Decoding: true,
+					})
 				}); got != 0 {
 					t.Errorf("%s positions, %+v, window %d: %v allocations", name, c, window, got)
 				}

@@ -59,11 +59,16 @@ func (w *Work) product(l *Linear, rows int, start time.Time) {
 	w.products.add(start, 2*rows*l.In*l.Out, l.W.Bytes())
 }
 
-// attend counts the attention k that began at start.
-func (w *Work) attend(k *kernel.Attention, start time.Time) {
-	pairs, size := k.Pairs(), 4
-	if len(k.Pages) > 0 && k.Pages[0].Halves != nil {
-		size = 2
+// attend counts the attention of calls that began at start.
+func (w *Work) attend(calls []kernel.Attention, start time.Time) {
+	ops, bytes := 0, 0
+	for i := range calls {
+		k, size := &calls[i], 4
+		if len(k.Pages) > 0 && k.Pages[0].Halves != nil {
+			size = 2
+		}
+		ops += 4 * k.Pairs() * k.Heads * k.HeadDim
+		bytes += 2 * k.Tk * k.KVHeads * k.HeadDim * size
 	}
-	w.attention.add(start, 4*pairs*k.Heads*k.HeadDim, 2*k.Tk*k.KVHeads*k.HeadDim*size)
+	w.attention.add(start, ops, bytes)
 }
