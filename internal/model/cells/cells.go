@@ -1,8 +1,7 @@
 // Package cells is what models share whose towers take pictures of any size, as cells of patches:
-// the tower whose blocks see the whole picture, the order of patches, parts of long products, and a
-// trace of attention; and what Qwen's models share besides: names of weights, and their model. A
-// cell is one merged token, merge×merge patches. Patches arrive cell by cell in raster order (block
-// order).
+// the tower, the order of patches, and parts of long products; and what Qwen's models share
+// besides: names of weights, and their model. A cell is one merged token, merge×merge patches.
+// Patches arrive cell by cell in raster order (block order).
 package cells
 
 import (
@@ -22,16 +21,6 @@ func Theta(v *model.Values) float64 {
 	const axial, same = "axial", "default"
 	p.String("rope_type", p.String("type", axial, axial, same), axial, same)
 	return p.Float("rope_theta", v.Float("rope_theta", 10000))
-}
-
-// Sizes returns the sizes for a picture of that many tokens, without the towers, that follow from
-// the width of patches and of tokens.
-func Sizes(tokens, merge, hidden, out int) *model.Sizes {
-	cell := merge * merge
-	return &model.Sizes{
-		Tokens: tokens, Views: 1, NoClass: true, Cell: cell,
-		Projector: []int{cell * hidden, cell * hidden, out},
-	}
 }
 
 // Part is a picture, or a moment of a video, as the encoder sees it: a grid of patches (1 frame,
@@ -67,9 +56,9 @@ func (part *Part) Positions(merge int) []nn.Pos {
 	return pos
 }
 
-// LogSizes returns the LogSize of every patch of parts that are encoded, in block order; nil if no
+// logSizes returns the LogSize of every patch of parts that are encoded, in block order; nil if no
 // part has any.
-func LogSizes(parts []Part, merge int) []float32 {
+func logSizes(parts []Part, merge int) []float32 {
 	var out []float32
 	any := false
 	for i := range parts {
@@ -134,9 +123,9 @@ func Check(px *imageproc.Pixels, width, merge int, name string) error {
 	return nil
 }
 
-// Shrink resizes a picture from one grid to another: patches of patch×patch pixels with the given
+// shrink resizes a picture from one grid to another: patches of patch×patch pixels with the given
 // number of channels, in block order.
-func Shrink(
+func shrink(
 	r *model.Run, px []float32, from, to [3]int, channels, patch, merge int,
 ) []float32 {
 	row := channels * patch * patch
@@ -182,13 +171,13 @@ func Form(name, by, text, head, tower string) checkpoint.Form {
 var MLX = Form("mlx", "mlx-vlm", "language_model.model.", "language_model.lm_head.",
 	"vision_tower.")
 
-// MostRows is how many rows go through products at once: enough for their full speed, few enough to
+// mostRows is how many rows go through products at once: enough for their full speed, few enough to
 // limit the memory of the MLP's wide rows and of the products' copies of rows.
-const MostRows = 2048
+const mostRows = 2048
 
-// InParts calls f for almost equal parts of n rows, at most MostRows each.
+// InParts calls f for almost equal parts of n rows, at most mostRows each.
 func InParts(n int, f func(lo, hi int)) {
-	parts := (n + MostRows - 1) / MostRows
+	parts := (n + mostRows - 1) / mostRows
 	for i := range parts {
 		f(i*n/parts, (i+1)*n/parts)
 	}
@@ -197,10 +186,10 @@ func InParts(n int, f func(lo, hi int)) {
 // tracedMaps is the largest attention matrix, in elements, that a trace holds.
 const tracedMaps = 1 << 26
 
-// TraceAttention traces the attention a of block i within bounds over qkv [patches, 3·hidden]. The
+// traceAttention traces the attention a of block i within bounds over qkv [patches, 3·hidden]. The
 // matrix itself is traced only up to tracedMaps elements, and the rest only if received is not nil:
 // what each patch receives [heads, patches], and merged, each cell [heads, cells].
-func TraceAttention(
+func traceAttention(
 	r *model.Run, a *nn.Attention, i int, qkv []float32, bounds []int32,
 	logSize, received, merged []float32,
 ) {

@@ -38,7 +38,7 @@ func flat(px []float32, rows, cols int, c sizes) []float32 {
 func TestShrink(t *testing.T) {
 	c := sizes{Patch: 3, Frames: 2, Merge: 2}
 	shrink := func(px []float32, from, to [3]int) []float32 {
-		return Shrink(&model.Run{}, px, from, to, 3*c.Frames, c.Patch, c.Merge)
+		return shrink(&model.Run{}, px, from, to, 3*c.Frames, c.Patch, c.Merge)
 	}
 	px := make([]float32, 3*6*3*8*3)
 	for i := range px {

@@ -81,12 +81,26 @@ func (t *Tokens) Check(v *model.Values, vocab int) {
 // Model is what Qwen's models have in common.
 type Model struct {
 	llama.Model
-	Name  string // for errors
-	Tower *Tower
-	// Run runs the tower over the patches px of parts that are encoded, in block order.
-	Run    func(r *model.Run, px []float32, parts []Part, need model.Needs) (*Encoded, error)
-	Attn   *nn.Attention // of the tower
+	Name   string // for errors
+	Vision *Encoder
 	Tokens Tokens
+}
+
+// Sizes returns the sizes for a picture of that many visual tokens.
+func (m *Model) Sizes(tokens int) *model.Sizes {
+	s := m.Vision.Sizes(tokens)
+	s.Text, s.Vocab = m.Text.Tower(), m.Text.Vocab
+	return s
+}
+
+// EncodeWork implements model.Multimodal.
+func (m *Model) EncodeWork(px *imageproc.Pixels, share float64) (rows int, attention float64) {
+	return m.Vision.Work(px, share)
+}
+
+// EncodeBytes implements model.Multimodal.
+func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
+	return m.Vision.Bytes(px, share, 0)
 }
 
 // Marks implements model.Marked.
@@ -94,7 +108,7 @@ func (m *Model) Marks() (before, after int32) { return m.Tokens.Before, m.Tokens
 
 // Project implements model.Multimodal: features already passed the merger.
 func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
-	return append([]float32(nil), features[:rows*m.Tower.Out]...)
+	return append([]float32(nil), features[:rows*m.Vision.Out]...)
 }
 
 // Picture returns a picture, or a video, of which px are the patches of parts.
@@ -108,8 +122,8 @@ func (m *Model) Picture(px []float32, parts []Part, shape *model.Shape) model.Pi
 func (m *Model) Together(
 	px *imageproc.Pixels, shape func(g [3]int) *model.Shape,
 ) ([]model.Picture, error) {
-	row := m.Tower.Values()
-	if err := Check(px, row, m.Tower.Merge, m.Name); err != nil {
+	row := m.Vision.Values()
+	if err := Check(px, row, m.Vision.Merge, m.Name); err != nil {
 		return nil, err
 	}
 	pics := make([]model.Picture, len(px.GridTHW))
@@ -132,11 +146,11 @@ func (m *Model) Encode(
 		p := p.(*picture)
 		px[i], parts = p.px, append(parts, p.parts...)
 	}
-	out, err := m.Run(r, nn.Joined(px), parts, need)
+	out, err := m.Vision.Encode(r, nn.Joined(px), parts, need)
 	if err != nil {
 		return nil, err
 	}
-	return out.Visuals(pics, m.Attn), nil
+	return out.Visuals(pics, &m.Vision.Attn), nil
 }
 
 // picture is the patches [patches, 3·frames·patch²] of one picture or video.
@@ -151,7 +165,7 @@ type picture struct {
 func (p *picture) Only(s *model.Shape, logSize []float32) model.Picture {
 	kept := s.Pruned.Kept
 	part := Part{Grid: p.parts[0].Grid, Kept: kept, LogSize: logSize}
-	t := p.m.Tower
+	t := &p.m.Vision.Tower
 	return p.m.Picture(nn.Gathered(p.px, kept, t.Cell()*t.Values()), []Part{part}, s)
 }
 
@@ -162,10 +176,10 @@ func (p *picture) Shrink(
 	if p.Of.Fixed != "" {
 		return p.Rigid.Shrink(r, rows, cols)
 	}
-	t := p.m.Tower
+	t := &p.m.Vision.Tower
 	to := [3]int{1, rows * t.Merge, cols * t.Merge}
-	small := Shrink(r, p.px, p.parts[0].Grid, to, 3*t.Frames, t.Patch, t.Merge)
-	out, err := p.m.Run(r, small, Moments(to), model.Needs{})
+	small := shrink(r, p.px, p.parts[0].Grid, to, 3*t.Frames, t.Patch, t.Merge)
+	out, err := p.m.Vision.Encode(r, small, Moments(to), model.Needs{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -57,7 +57,7 @@ func newModel(ck *model.Source, class string) (model.Multimodal, error) {
 		"text hidden, vision hidden * scale_factor²", c.Text.Hidden, c.wide(), false)
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
-	if err := m.Finish(b, class, &c.Text); err != nil {
+	if err := m.Finish(b, class); err != nil {
 		return nil, err
 	}
 	m.describe()

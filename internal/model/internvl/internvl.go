@@ -60,7 +60,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, true)
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
-	if err := m.Finish(b, architecture, &c.Text); err != nil {
+	if err := m.Finish(b, architecture); err != nil {
 		return nil, err
 	}
 	m.order = cells(c.Vision.Grid(), c.Vision.Grid(), c.Merge)

@@ -10,11 +10,11 @@ type Model struct {
 }
 
 // Finish ends the binding of a model of the given class, and describes what it has bound.
-func (m *Model) Finish(b *model.Binder, class string, c *Config) error {
+func (m *Model) Finish(b *model.Binder, class string) error {
 	if err := b.Finish(); err != nil {
 		return err
 	}
-	m.About.Architecture, m.About.EOS, m.About.Text = class, c.EOS, c.Fields()
+	m.About.Architecture, m.About.EOS, m.About.Text = class, m.Text.EOS, m.Text.Fields()
 	m.About.Params, m.About.Bytes, m.About.Types = b.Params()
 	return nil
 }

@@ -124,7 +124,7 @@ func bind(b *model.Binder, c *Config, lay Lay) *Model {
 // finish describes a model to which b has bound all of its weights.
 func (m *Model) finish(b *model.Binder, architecture string) error {
 	m.Image, m.Video = m.cfg.ImageToken, m.cfg.VideoToken
-	if err := m.Finish(b, architecture, &m.cfg.Text); err != nil {
+	if err := m.Finish(b, architecture); err != nil {
 		return err
 	}
 	v, t, info := &m.cfg.Vision, &m.cfg.Text, &m.About

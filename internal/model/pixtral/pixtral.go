@@ -45,7 +45,7 @@ const eps = 1e-5
 type Model struct {
 	llama.Model
 	cfg    *Config
-	vision *cells.Whole
+	vision *cells.Encoder
 	merger *merger // nil: a token is one patch
 	w1, w2 *nn.Linear
 	spell  func(text string) ([]int32, error) // nil: the files have no tokenizer
@@ -77,7 +77,7 @@ func newModel(
 	}
 	m.Text = llama.New(b.In(decoder), c.Text)
 	m.Image, m.Video = c.ImageToken, -1
-	if err := m.Finish(b, class, &c.Text); err != nil {
+	if err := m.Finish(b, class); err != nil {
 		return nil, err
 	}
 	m.About.SizesOf, m.About.Vision = m.sizes, c.Vision.Fields()
@@ -93,9 +93,9 @@ var gates = map[string]func(p *nn.Pool, gate, up []float32){
 }
 
 // bindTower binds the weights under b of a tower with the activation act (1)–(3).
-func bindTower(b *model.Binder, t cells.Tower, act string) *cells.Whole {
+func bindTower(b *model.Binder, t cells.Tower, act string) *cells.Encoder {
 	d := t.Hidden
-	e := &cells.Whole{
+	e := &cells.Encoder{
 		Tower: t, Attn: b.Tower(d, t.Heads), RoPE: nn.NewInterlacedRoPE(d/t.Heads, t.Theta),
 		Patch: b.Conv("patch_conv", "hidden, 3, patch, patch", d, t.Patch), Gated: gates[act],
 	}

@@ -88,9 +88,9 @@ func FuzzGrids(f *testing.F) {
 		if cells.Check(px, 1176, 2, "qwen25vl") != nil {
 			return
 		}
-		o := arrange(moments(px.GridTHW), 2, 4)
-		if o.patches != int(rows) || o.cells*4 != o.patches || len(o.window) != o.cells {
-			t.Fatalf("%v: %d patches of %d, %d cells", px.GridTHW, o.patches, rows, o.cells)
+		order, bounds := windows(moments(px.GridTHW), 2, 4)
+		if last := bounds[len(bounds)-1]; 4*len(order) != int(rows) || int(last) != int(rows) {
+			t.Fatalf("%v: %d cells and %d patches of %d", px.GridTHW, len(order), last, rows)
 		}
 	})
 }

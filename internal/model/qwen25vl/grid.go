@@ -1,33 +1,15 @@
 package qwen25vl
 
-import (
-	"github.com/restore-vlm/restore/internal/model/cells"
-	"github.com/restore-vlm/restore/internal/nn"
-)
+import "github.com/restore-vlm/restore/internal/model/cells"
 
-// order describes the order of the patches of one batch of pictures. A cell is one merged token,
-// merge×merge patches. Patches arrive cell by cell in raster order (block order). The blocks
-// process them window by window (window order), which keeps a cell's patches together.
-type order struct {
-	patches, cells int
-	window         []int32  // [cells] index in window order → cell
-	reverse        []int32  // [cells] its inverse
-	raw            []int32  // window bounds in patches, including empty windows
-	windows        []int32  // the same without the empty ones
-	pictures       []int32  // picture bounds in patches
-	pos            []nn.Pos // [patches] row and column of each patch, block order
-	inWindows      []nn.Pos // the same in window order
-	// [patches] what attention adds to the scores of keys, window order; nil: nothing
-	logSize []float32
-}
-
-// arrange lays out the cells of parts that are encoded, with windows of side cells. Windows stay
-// where they are in the whole picture; those without a cell are empty.
-func arrange(parts []cells.Part, merge, side int) *order {
-	o := &order{raw: []int32{0}, pictures: []int32{0}}
+// windows returns the cells of parts that are encoded, window by window, and the windows' bounds in
+// patches. A window has side by side cells. Windows stay where they are in the whole picture; those
+// without a cell are empty.
+func windows(parts []cells.Part, merge, side int) (order, bounds []int32) {
+	bounds = []int32{0}
+	before := 0 // cells of the parts before
 	for i := range parts {
 		rows, cols := parts[i].Grid[1]/merge, parts[i].Grid[2]/merge
-		o.pos = append(o.pos, parts[i].Positions(merge)...)
 		encoded := parts[i].Cells(merge)
 		place := make([]int32, rows*cols) // 1 + index among the encoded cells; 0: left out
 		for k, c := range encoded {
@@ -40,32 +22,14 @@ func arrange(parts []cells.Part, merge, side int) *order {
 				for cy := y; cy < min(y+side, rows); cy++ {
 					for cx := x; cx < min(x+side, cols); cx++ {
 						if k := place[cy*cols+cx]; k > 0 {
-							o.window = append(o.window, int32(o.cells)+k-1)
+							order = append(order, int32(before)+k-1)
 						}
 					}
 				}
-				o.raw = append(o.raw, int32(len(o.window)*merge*merge))
+				bounds = append(bounds, int32(len(order)*merge*merge))
 			}
 		}
-		o.cells += len(encoded)
-		o.patches += len(encoded) * merge * merge
-		o.pictures = append(o.pictures, int32(o.patches))
+		before += len(encoded)
 	}
-	o.windows = o.raw[:1:1]
-	for i := 1; i < len(o.raw); i++ {
-		if o.raw[i] != o.raw[i-1] {
-			o.windows = append(o.windows, o.raw[i])
-		}
-	}
-	if sizes := cells.LogSizes(parts, merge); sizes != nil {
-		o.logSize = nn.Gathered(sizes, o.window, merge*merge)
-	}
-	o.reverse = make([]int32, o.cells)
-	for at, cell := range o.window {
-		o.reverse[cell] = int32(at)
-		for p := range merge * merge {
-			o.inWindows = append(o.inWindows, o.pos[int(cell)*merge*merge+p])
-		}
-	}
-	return o
+	return order, bounds
 }

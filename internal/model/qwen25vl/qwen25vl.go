@@ -54,8 +54,7 @@ func ParseConfig(data []byte) (*Config, error) {
 // Model is a bound Qwen2.5-VL.
 type Model struct {
 	cells.Model
-	cfg    *Config
-	vision *encoder
+	vision VisionConfig
 }
 
 // New binds ck; the error lists every weight that does not fit config.json.
@@ -66,54 +65,32 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	}
 	b := model.NewBinder(ck)
 	c.Tie(b.Has("lm_head.weight"))
-	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
+	m := &Model{vision: c.Vision}
 	m.Model = cells.Model{
-		Name: "qwen25vl", Tower: &c.Vision.Tower, Run: m.vision.encode, Attn: &m.vision.attn,
-		Tokens: c.Tokens, Model: llama.Model{
+		Name: "qwen25vl", Vision: m.vision.encoder(b.In("visual.")), Tokens: c.Tokens,
+		Model: llama.Model{
 			Text: llama.New(b, c.Text), Image: c.Tokens.Image, Video: c.Tokens.Video,
 		},
 	}
-	if err := m.Finish(b, architecture, &c.Text); err != nil {
+	if err := m.Finish(b, architecture); err != nil {
 		return nil, err
 	}
 	if err := c.CheckWidth(m.Name, "out_hidden_size", c.Vision.Out); err != nil {
 		return nil, err
 	}
 	m.About.SizesOf = m.sizes
-	v := &c.Vision
-	m.About.Vision = append(v.Fields(), model.Field{Name: "window (px)", Value: v.Window},
-		model.Field{Name: "layers that see the whole picture", Value: v.Full})
+	m.About.Vision = append(c.Vision.Fields(),
+		model.Field{Name: "window (px)", Value: c.Vision.Window},
+		model.Field{Name: "layers that see the whole picture", Value: c.Vision.Full})
 	return m, nil
 }
 
 // sizes returns the sizes for a picture of that many visual tokens, in whole windows.
 func (m *Model) sizes(tokens int) *model.Sizes {
-	v, side := &m.cfg.Vision, m.vision.side()
-	s := v.Sizes(tokens)
-	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
-	s.Vision.Products, s.Vision.Window, s.Vision.Whole = 3, side*side*s.Cell, len(v.Full)
+	s := m.Sizes(tokens)
+	s.Vision.Products, s.Vision.Window, s.Vision.Whole = 3, m.Vision.Windows.Patches,
+		len(m.vision.Full)
 	return s
-}
-
-// EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(
-	px *imageproc.Pixels, share float64,
-) (rows int, attention float64) {
-	e := m.vision
-	n := share * float64(px.Shape[0])
-	window := share * float64(min(px.Shape[0], e.side()*e.side()*e.Cell()))
-	keys := float64(len(e.Full))*n + float64(e.Layers-len(e.Full))*window
-	return int(n), 4 * n * keys * float64(e.Hidden)
-}
-
-// EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
-	e, n := m.vision, int(share*float64(px.Shape[0]))
-	rows := min(n, cells.MostRows)
-	tokens := n / e.Cell()
-	// a product keeps its widest input
-	wide := rows*e.MLP + 2*max(rows*e.MLP, min(tokens, cells.MostRows)*e.Hidden*e.Cell())
-	return 4 * int64(n*(5*e.Hidden+e.attn.HeadDim)+rows*e.Hidden+wide+2*tokens*e.Out)
 }
 
 // Pictures implements model.Multimodal.
@@ -123,7 +100,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		if px.SecondsPerMoment > 0 {
 			times = m.vision.times(g[0], px.SecondsPerMoment)
 		}
-		s := m.vision.Shape(g, times)
+		s := m.Vision.Shape(g, times)
 		s.Full = m.vision.wholes()
 		s.Closed = "its blocks attend in windows and its merger joins 2x2 patches; no such " +
 			"method is defined for this"

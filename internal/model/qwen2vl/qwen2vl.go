@@ -30,13 +30,9 @@ import (
 )
 
 // Model is a bound Qwen2-VL.
-type Model struct {
-	cells.Model
-	cfg    *Config
-	vision *cells.Whole
-}
+type Model struct{ cells.Model }
 
-var names = cells.WholeNames{
+var names = cells.Names{
 	Up: "mlp.fc1", Down: "mlp.fc2",
 	Merger: cells.MergerNames{Norm: "ln_q", Up: "mlp.0", Down: "mlp.2"},
 }
@@ -49,39 +45,22 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	}
 	b := model.NewBinder(ck)
 	c.Tie(b.Has("lm_head.weight"))
-	m := &Model{cfg: c, vision: cells.NewWhole(b.In("visual."), c.Vision, names, nn.QuickGELU)}
-	m.Model = cells.Model{
-		Name: "qwen2vl", Tower: &c.Vision, Run: m.vision.Encode, Attn: &m.vision.Attn,
-		Tokens: c.Tokens, Model: llama.Model{
+	vision := cells.NewEncoder(b.In("visual."), c.Vision, names)
+	vision.Act = nn.QuickGELU
+	m := &Model{cells.Model{
+		Name: "qwen2vl", Vision: vision, Tokens: c.Tokens, Model: llama.Model{
 			Text: llama.New(b, c.Text), Image: c.Tokens.Image, Video: c.Tokens.Video,
 		},
-	}
-	if err := m.Finish(b, architecture, &c.Text); err != nil {
+	}}
+	if err := m.Finish(b, architecture); err != nil {
 		return nil, err
 	}
 	if err := c.CheckWidth(m.Name, "hidden_size", c.Vision.Out); err != nil {
 		return nil, err
 	}
-	m.About.SizesOf = m.sizes
+	m.About.SizesOf = m.Sizes
 	m.About.Vision = c.Vision.Fields()
 	return m, nil
-}
-
-// sizes returns the sizes for a picture of that many visual tokens.
-func (m *Model) sizes(tokens int) *model.Sizes {
-	s := m.cfg.Vision.Sizes(tokens)
-	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
-	return s
-}
-
-// EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels, share float64) (rows int, attention float64) {
-	return m.vision.Work(px, share)
-}
-
-// EncodeBytes implements model.Multimodal.
-func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
-	return m.vision.Bytes(px, share, 0)
 }
 
 // Pictures implements model.Multimodal.
@@ -93,7 +72,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 				times = append(times, float64(t))
 			}
 		}
-		s := m.cfg.Vision.Shape(g, times)
+		s := m.Vision.Shape(g, times)
 		s.Closed = "its merger joins 2x2 patches; of those that are left it would join some of " +
 			"different squares, and such a row has no place"
 		return s

@@ -35,8 +35,7 @@ import (
 // Model is a bound Qwen3-VL.
 type Model struct {
 	cells.Model
-	cfg    *Config
-	vision *encoder
+	deep int // blocks whose output the decoder reads too
 }
 
 // New binds ck; the error lists every weight that does not fit config.json.
@@ -46,14 +45,13 @@ func New(ck *model.Source) (model.Multimodal, error) {
 		return nil, err
 	}
 	b := model.NewBinder(ck)
-	m := &Model{cfg: c, vision: newEncoder(b.In("visual."), c.Vision)}
-	m.Model = cells.Model{
-		Name: "qwen3vl", Tower: &c.Vision.Tower, Run: m.vision.Encode, Attn: &m.vision.Attn,
-		Tokens: c.Tokens, Model: llama.Model{
+	m := &Model{deep: len(c.Vision.Deep), Model: cells.Model{
+		Name: "qwen3vl", Vision: newEncoder(b.In("visual."), c.Vision), Tokens: c.Tokens,
+		Model: llama.Model{
 			Text: llama.New(b, c.Text), Image: c.Tokens.Image, Video: c.Tokens.Video,
 		},
-	}
-	if err := m.Finish(b, architecture, &c.Text); err != nil {
+	}}
+	if err := m.Finish(b, architecture); err != nil {
 		return nil, err
 	}
 	m.About.SizesOf = m.sizes
@@ -65,30 +63,24 @@ func New(ck *model.Source) (model.Multimodal, error) {
 
 // sizes returns the sizes for a picture of that many visual tokens.
 func (m *Model) sizes(tokens int) *model.Sizes {
-	s := m.cfg.Vision.Sizes(tokens)
-	s.Text, s.Vocab = m.cfg.Text.Tower(), m.cfg.Text.Vocab
-	s.Projectors += len(m.cfg.Vision.Deep)
+	s := m.Sizes(tokens)
+	s.Projectors += m.deep
 	return s
 }
 
 // Around implements model.Timed.
 func (m *Model) Around() (before, after string) { return "<|vision_start|>", "<|vision_end|>" }
 
-// EncodeWork implements model.Multimodal.
-func (m *Model) EncodeWork(px *imageproc.Pixels, share float64) (rows int, attention float64) {
-	return m.vision.Work(px, share)
-}
-
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
-	positions := int64(share*float64(px.Shape[0])) * int64(m.vision.Hidden)
-	return m.vision.Bytes(px, share, len(m.cfg.Vision.Deep)) + 4*positions
+	positions := int64(share*float64(px.Shape[0])) * int64(m.Vision.Hidden)
+	return m.Vision.Bytes(px, share, m.deep) + 4*positions
 }
 
 // Pictures implements model.Multimodal. px.Data: [patches, 3·frames·patch²], the patches of all
 // pictures or moments concatenated, cell by cell; px.GridTHW: their grids.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
-	e := m.vision
+	e := m.Vision
 	if err := cells.Check(px, e.Values(), e.Merge, "qwen3vl"); err != nil {
 		return nil, err
 	}
@@ -104,7 +96,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	at := 0
 	for i, part := range moments {
 		n := part.Grid[1] * part.Grid[2] * e.Values()
-		s := m.cfg.Vision.Shape(part.Grid, nil)
+		s := e.Shape(part.Grid, nil)
 		if px.SecondsPerMoment > 0 {
 			s.Video, s.Fixed = true, "this is a video"
 		}

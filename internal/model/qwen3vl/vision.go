@@ -9,30 +9,28 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// encoder is a bound vision tower.
+// encoder is what the tower adds to [cells.Encoder].
 type encoder struct {
-	*cells.Whole
-	side  int             // learned positions along a side
-	table []float32       // [side², hidden]
-	reads []int           // blocks whose output the decoder reads too
-	deep  []*cells.Merger // of these blocks
+	VisionConfig
+	table []float32       // [Table², hidden]
+	deep  []*cells.Merger // of the blocks Deep
 }
 
 var mergerNames = cells.MergerNames{Norm: "norm", Up: "linear_fc1", Down: "linear_fc2"}
 
 // newEncoder binds the tower's weights under b.
-func newEncoder(b *model.Binder, c VisionConfig) *encoder {
-	e := &encoder{side: c.Table, reads: c.Deep}
-	e.Whole = cells.NewWhole(b, c.Tower, cells.WholeNames{
+func newEncoder(b *model.Binder, c VisionConfig) *cells.Encoder {
+	e := &encoder{VisionConfig: c}
+	v := cells.NewEncoder(b, c.Tower, cells.Names{
 		Up: "mlp.linear_fc1", Down: "mlp.linear_fc2", Merger: mergerNames, Biased: true,
-	}, nn.GELUTanh)
-	e.Enter, e.After = e.addPositions, e.deepRows
+	})
+	v.Act, v.Enter, v.After = nn.GELUTanh, e.addPositions, e.deepRows
 	e.table = b.Table("pos_embed.weight", "positions, hidden", c.Table*c.Table, c.Hidden)
 	for i := range c.Deep {
-		e.deep = append(e.deep, cells.NewMerger(
-			b.In(fmt.Sprintf("deepstack_merger_list.%d.", i)), c.Tower, mergerNames, true))
+		e.deep = append(e.deep, cells.NewJoined(
+			b.In(fmt.Sprintf("deepstack_merger_list.%d.", i)), c.Tower, mergerNames))
 	}
-	return e
+	return v
 }
 
 // addPositions adds the learned positions to the rows that enter block 0 (2).
@@ -42,11 +40,11 @@ func (e *encoder) addPositions(r *model.Run, x []float32, lay *cells.Layout) {
 	for i := range lay.Parts {
 		g := lay.Parts[i].Grid
 		lo, hi := int(lay.Bounds[i]), int(lay.Bounds[i+1])
-		ys, xs := nn.Corners(e.side, g[1]), nn.Corners(e.side, g[2])
+		ys, xs := nn.Corners(e.Table, g[1]), nn.Corners(e.Table, g[2])
 		var mixes []nn.Mix
 		for _, p := range lay.Pos[lo:hi] {
 			mixes = append(mixes, ys[int(p[1])].Across(xs[int(p[2])], func(y, x int) int {
-				return y*e.side + x
+				return y*e.Table + x
 			}))
 		}
 		nn.Blend(r.Pool, table[lo*d:hi*d], e.table, mixes, d)
@@ -60,7 +58,7 @@ func (e *encoder) addPositions(r *model.Run, x []float32, lay *cells.Layout) {
 
 // deepRows returns what the decoder reads of the output x of block i (6), nil if it reads nothing.
 func (e *encoder) deepRows(r *model.Run, i int, x []float32) []float32 {
-	k := slices.Index(e.reads, i)
+	k := slices.Index(e.Deep, i)
 	if k < 0 {
 		return nil
 	}

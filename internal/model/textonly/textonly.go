@@ -32,7 +32,7 @@ func New(
 		}
 		b := model.NewBinder(ck)
 		m := &Model{llama.Model{Text: llama.New(b.In(prefix), c), Image: -1, Video: -1}}
-		if err := m.Finish(b, architecture, &c); err != nil {
+		if err := m.Finish(b, architecture); err != nil {
 			return nil, err
 		}
 		return m, nil

@@ -12,15 +12,15 @@ import (
 // Eps is the epsilon of every norm of Qwen's towers. It is not in the config.
 const Eps = 1e-6
 
-// Whole is a tower whose blocks see the whole picture, of a video one moment. The equations of its
-// blocks are
+// Encoder is a tower whose blocks see the whole picture, of a video one moment, or windows of it.
+// The equations of its blocks are
 //
 //	h = x + Wo·Attn(RoPE₂(Wq·n + bq), RoPE₂(Wk·n + bk), Wv·n + bv) + bo,  n = Norm(x)       (1)
 //	y = h + W2·Act(W1·m + b1) + b2,  m = Norm(h)                                            (2)
 //	    with a gate: y = h + W2·(Act(Wg·m) ⊙ W1·m)
 //
-// Scores come from the last block.
-type Whole struct {
+// Scores come from the last block that sees the whole picture.
+type Encoder struct {
 	Tower
 	Attn  nn.Attention
 	Patch *nn.Linear
@@ -28,14 +28,23 @@ type Whole struct {
 	Enter func(r *model.Run, x []float32, lay *Layout)
 	// After returns what the decoder reads of the output x of block i, nil if it reads nothing; a
 	// nil After: of no block.
-	After  func(r *model.Run, i int, x []float32) []float32
-	Blocks []Block
-	RoPE   *nn.RoPE
-	Act    func(p *nn.Pool, x []float32)        // of blocks without a gate
-	Gated  func(p *nn.Pool, gate, up []float32) // gate = Act(gate) ⊙ up, of blocks with one
+	After   func(r *model.Run, i int, x []float32) []float32
+	Blocks  []Block
+	Windows *Windows // nil: every block sees the whole picture
+	RoPE    *nn.RoPE
+	Act     func(p *nn.Pool, x []float32)        // of blocks without a gate
+	Gated   func(p *nn.Pool, gate, up []float32) // gate = Act(gate) ⊙ up, of blocks with one
 	// Join returns one row [Out] for each cell of the last block's output x [patches, hidden],
 	// which it does not change.
 	Join func(r *model.Run, x []float32) []float32
+}
+
+// Windows are what some blocks of a tower see.
+type Windows struct {
+	Patches int // of a window that no edge cuts
+	// Cut returns the cells of parts that are encoded, window by window, and the windows' bounds in
+	// patches. Windows may be empty.
+	Cut func(parts []Part) (order, bounds []int32)
 }
 
 // Block is the weights of one block.
@@ -44,6 +53,7 @@ type Block struct {
 	QKV            []*nn.Linear // one layer for all three, or one for each
 	Proj, Up, Down *nn.Linear
 	Gate           *nn.Linear // nil: none
+	Windowed       bool       // attends within windows
 }
 
 // Norm is LayerNorm or RMSNorm.
@@ -51,21 +61,27 @@ type Norm interface {
 	Apply(p *nn.Pool, y, x []float32, rows int)
 }
 
-// WholeNames are the names of weights that differ between models.
-type WholeNames struct {
+// Names are the names of weights that differ between models.
+type Names struct {
 	Up, Down string // of a block's MLP
+	Gate     string // of MLPs with a gate; "": there is none
 	Merger   MergerNames
 	Biased   bool // the patch embedding has a bias
 }
 
-// NewWhole binds the weights of a tower of Qwen's under b: LayerNorms, and biases on all layers.
-// act is the activation of its blocks.
-func NewWhole(
-	b *model.Binder, t Tower, names WholeNames, act func(p *nn.Pool, x []float32),
-) *Whole {
+// norm binds a norm: towers with gates have RMSNorms, the others LayerNorms.
+func (n *Names) norm(b *model.Binder, name string, width int) Norm {
+	if n.Gate != "" {
+		return b.RMSNorm(name, "hidden", width, Eps)
+	}
+	return b.LayerNorm(name, "hidden", width, Eps)
+}
+
+// NewEncoder binds the weights of a tower of Qwen's under b: biases on all layers. The caller sets
+// the activation of its blocks.
+func NewEncoder(b *model.Binder, t Tower, names Names) *Encoder {
 	d := t.Hidden
-	e := &Whole{Tower: t, Attn: b.Tower(d, t.Heads), RoPE: nn.NewAxialRoPE(d/t.Heads, t.Theta),
-		Act: act}
+	e := &Encoder{Tower: t, Attn: b.Tower(d, t.Heads), RoPE: nn.NewAxialRoPE(d/t.Heads, t.Theta)}
 	e.Patch = b.ConvOf("patch_embed.proj", "hidden, 3, frames, patch, patch", d, 3, t.Frames,
 		t.Patch, t.Patch)
 	if names.Biased {
@@ -73,78 +89,126 @@ func NewWhole(
 	}
 	for i := range t.Layers {
 		in := b.In(fmt.Sprintf("blocks.%d.", i))
-		e.Blocks = append(e.Blocks, Block{
-			Norm1: in.LayerNorm("norm1", "hidden", d, Eps),
+		l := Block{
+			Norm1: names.norm(in, "norm1", d),
 			QKV:   []*nn.Linear{in.Linear("attn.qkv", "3 * hidden, hidden", 3*d, d, true)},
 			Proj:  in.Linear("attn.proj", "hidden, hidden", d, d, true),
-			Norm2: in.LayerNorm("norm2", "hidden", d, Eps),
+			Norm2: names.norm(in, "norm2", d),
 			Up:    in.Linear(names.Up, "mlp, hidden", t.MLP, d, true),
 			Down:  in.Linear(names.Down, "hidden, mlp", d, t.MLP, true),
-		})
+		}
+		if names.Gate != "" {
+			l.Gate = in.Linear(names.Gate, "mlp, hidden", t.MLP, d, true)
+		}
+		e.Blocks = append(e.Blocks, l)
 	}
-	e.Join = NewMerger(b.In("merger."), t, names.Merger, false).Merge
+	m := b.In("merger.")
+	e.Join = bindMerger(m, t, names.Merger, names.norm(m, names.Merger.Norm, d), false).Merge
 	return e
 }
 
 // Merger joins the patches of a cell:
 //
-//	X = W2·GELU(W1·c + b1) + b2,  c = the LN rows of a cell side by side                    (3)
+//	X = W2·GELU(W1·c + b1) + b2,  c = the Norm rows of a cell side by side                  (3)
 //
 // The norm sees each patch, or, of a joined one, the whole cell.
 type Merger struct {
 	Tower
 	joined   bool
-	norm     *nn.LayerNorm
+	norm     Norm
 	up, down *nn.Linear
 }
 
 // MergerNames are the names of a merger's weights.
 type MergerNames struct{ Norm, Up, Down string }
 
-// NewMerger binds a merger's weights under b.
-func NewMerger(b *model.Binder, t Tower, names MergerNames, joined bool) *Merger {
+// NewJoined binds the weights under b of a merger whose norm sees whole cells.
+func NewJoined(b *model.Binder, t Tower, names MergerNames) *Merger {
+	norm := b.LayerNorm(names.Norm, "hidden * merge²", t.Hidden*t.Cell(), Eps)
+	return bindMerger(b, t, names, norm, true)
+}
+
+func bindMerger(b *model.Binder, t Tower, names MergerNames, norm Norm, joined bool) *Merger {
 	wide := t.Hidden * t.Cell()
-	width, why := t.Hidden, "hidden"
-	if joined {
-		width, why = wide, "hidden * merge²"
-	}
 	return &Merger{
-		Tower: t, joined: joined, norm: b.LayerNorm(names.Norm, why, width, Eps),
+		Tower: t, joined: joined, norm: norm,
 		up:   b.Linear(names.Up, "hidden * merge², hidden * merge²", wide, wide, true),
 		down: b.Linear(names.Down, "out hidden, hidden * merge²", t.Out, wide, true),
 	}
 }
 
-// Layout describes the patches of one batch of parts, in block order.
+// Layout describes the rows of one batch of parts: their patches in block order, or in window
+// order, which keeps the patches of a cell together.
 type Layout struct {
 	Parts   []Part
 	Pos     []nn.Pos  // [patches] row and column
 	Bounds  []int32   // of parts, in patches
+	windows []int32   // of windows that are not empty
+	order   []int32   // [cells] index in window order → cell; nil: block order
+	Place   []int32   // [cells] its inverse
 	logSize []float32 // [patches] what attention adds to the scores of keys; nil: nothing
 }
 
 // lay lays out parts.
-func (e *Whole) lay(parts []Part) *Layout {
-	l := &Layout{Parts: parts, Bounds: []int32{0}, logSize: LogSizes(parts, e.Merge)}
+func (e *Encoder) lay(parts []Part) *Layout {
+	l := &Layout{Parts: parts, Bounds: []int32{0}, logSize: logSizes(parts, e.Merge)}
 	for i := range parts {
 		l.Pos = append(l.Pos, parts[i].Positions(e.Merge)...)
 		l.Bounds = append(l.Bounds, int32(len(l.Pos)))
 	}
+	if e.Windows == nil {
+		return l
+	}
+	l.order, l.windows = e.Windows.Cut(parts)
+	l.windows = slices.Compact(l.windows)
+	l.Place = inverse(l.order)
+	l.Pos = ordered(l.Pos, l.order, e.Cell())
+	if l.logSize != nil {
+		l.logSize = ordered(l.logSize, l.order, e.Cell())
+	}
 	return l
 }
 
+// ordered returns groups of n rows in the given order.
+func ordered[T any](rows []T, order []int32, n int) []T {
+	out := make([]T, 0, len(rows))
+	for _, i := range order {
+		out = append(out, rows[int(i)*n:(int(i)+1)*n]...)
+	}
+	return out
+}
+
+// raster returns rows of cells [groups, cells, width] with each group in raster order.
+func (l *Layout) raster(rows []float32, width int) []float32 {
+	if l.Place == nil {
+		return rows
+	}
+	out := make([]float32, len(rows))
+	for at := 0; at < len(rows); at += len(l.Place) * width {
+		nn.Gather(out[at:], rows[at:], l.Place, width)
+	}
+	return out
+}
+
 // Encode runs parts; px: [patches, 3·frames·patch²], the patches that are encoded, block order.
-func (e *Whole) Encode(
+func (e *Encoder) Encode(
 	r *model.Run, px []float32, parts []Part, need model.Needs,
 ) (*Encoded, error) {
 	lay := e.lay(parts)
 	d, n, dim := e.Hidden, len(lay.Pos), e.Attn.HeadDim
 	x := r.Buffer("cells.x", n*d)
+	in := x
+	if lay.order != nil {
+		in = r.Buffer("cells.a", n*d)
+	}
 	InParts(n, func(lo, hi int) {
-		e.Patch.Apply(r.Pool, x[lo*d:], px[lo*e.Patch.In:], hi-lo)
+		e.Patch.Apply(r.Pool, in[lo*d:], px[lo*e.Patch.In:], hi-lo)
 	})
 	if r.Trace != nil {
-		r.Trace("vision.patch_embed", []int{n, d}, x)
+		r.Trace("vision.patch_embed", []int{n, d}, in)
+	}
+	if lay.order != nil {
+		nn.Gather(x, in, lay.order, e.Cell()*d)
 	}
 	if e.Enter != nil {
 		e.Enter(r, x, lay)
@@ -176,9 +240,13 @@ func (e *Whole) Encode(
 		out.Deep = append(out.Deep, rows)
 	}
 	if need.Cells {
-		out.Cells = e.perCell(x, d)
+		out.Cells = e.perCell(x, d, lay)
 	}
 	out.X = e.Join(r, x)
+	if r.Trace != nil && lay.order != nil {
+		r.Trace("vision.merger_window_order", []int{n / e.Cell(), e.Out}, out.X)
+	}
+	out.X = lay.raster(out.X, e.Out)
 	if r.Trace != nil {
 		r.Trace("vision.merger", []int{n / e.Cell(), e.Out}, out.X)
 	}
@@ -186,38 +254,42 @@ func (e *Whole) Encode(
 }
 
 // block runs block i over x [patches, hidden] in place.
-func (e *Whole) block(
+func (e *Encoder) block(
 	r *model.Run, i int, x, cos, sin []float32, lay *Layout, need model.Needs, out *Encoded,
 ) {
 	l, d, n := &e.Blocks[i], e.Hidden, len(x)/e.Hidden
 	qkv, a, h := r.Buffer("cells.qkv", n*3*d), r.Buffer("cells.a", n*d),
-		r.Buffer("cells.n", min(n, MostRows)*d)
+		r.Buffer("cells.n", min(n, mostRows)*d)
 	InParts(n, func(lo, hi int) {
 		l.Norm1.Apply(r.Pool, h, x[lo*d:hi*d], hi-lo)
 		l.project(r, qkv[lo*3*d:], h, hi-lo)
 	})
 	e.RoPE.ApplyWithin(r.Pool, qkv, 3*d, n, 2*e.Heads, cos, sin) // queries and keys
+	bounds := lay.Bounds
+	if l.Windowed {
+		bounds = lay.windows
+	}
 	var received []float32
-	last, tapped := i == len(e.Blocks)-1, slices.Contains(need.Received, i)
-	if last && (need.ClsAttn || r.Trace != nil) || tapped {
+	scored, tapped := e.scored(i), slices.Contains(need.Received, i)
+	if scored && need.ClsAttn || tapped || r.Trace != nil && !l.Windowed {
 		received = make([]float32, e.Heads*n)
 	}
-	e.Attn.Segmented(r.Pool, a, qkv, lay.Bounds, lay.logSize, received) // (1)
+	e.Attn.Segmented(r.Pool, a, qkv, bounds, lay.logSize, received) // (1)
 	var merged []float32
 	if received != nil {
-		merged = e.perCell(received, 1)
+		merged = e.perCell(received, 1, lay)
 	}
 	if tapped {
 		out.Taps[i] = merged
 	}
-	if last {
+	if scored {
 		out.Received = merged
 	}
-	if last && need.Keys {
-		out.Keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), d)
+	if scored && need.Keys {
+		out.Keys = e.perCell(nn.Columns(qkv, n, 3*d, d, d), d, lay)
 	}
 	if r.Trace != nil {
-		TraceAttention(r, &e.Attn, i, qkv, lay.Bounds, lay.logSize, received, merged)
+		traceAttention(r, &e.Attn, i, qkv, bounds, lay.logSize, received, merged)
 	}
 	InParts(n, func(lo, hi int) { // (2)
 		m, rows, added := hi-lo, x[lo*d:hi*d], a[lo*d:hi*d]
@@ -242,6 +314,12 @@ func (e *Whole) block(
 	}
 }
 
+// scored reports whether block i is the last one that sees the whole picture.
+func (e *Encoder) scored(i int) bool {
+	return !e.Blocks[i].Windowed &&
+		!slices.ContainsFunc(e.Blocks[i+1:], func(l Block) bool { return !l.Windowed })
+}
+
 // project writes queries, keys and values of rows rows of h [rows, hidden] to qkv [rows, 3·hidden].
 func (l *Block) project(r *model.Run, qkv, h []float32, rows int) {
 	if len(l.QKV) == 1 {
@@ -255,11 +333,12 @@ func (l *Block) project(r *model.Run, qkv, h []float32, rows int) {
 	}
 }
 
-// perCell averages rows of v [patches, width] over each cell: [cells, width].
-func (e *Whole) perCell(v []float32, width int) []float32 {
+// perCell averages rows of v [groups, patches, width] over each cell: [groups, cells, width], in
+// raster order.
+func (e *Encoder) perCell(v []float32, width int, lay *Layout) []float32 {
 	out := make([]float32, len(v)/e.Cell())
 	nn.GroupMean(out, v, e.Cell(), width)
-	return out
+	return lay.raster(out, width)
 }
 
 // Merge returns one row for each cell of x [patches, hidden] (3). x is not changed.
@@ -283,37 +362,53 @@ func (m *Merger) Merge(r *model.Run, x []float32) []float32 {
 }
 
 // Work is [model.Multimodal]'s EncodeWork of a model with this tower.
-func (e *Whole) Work(px *imageproc.Pixels, share float64) (rows int, attention float64) {
+func (e *Encoder) Work(px *imageproc.Pixels, share float64) (rows int, attention float64) {
 	keys := 0.0
 	for _, g := range px.GridTHW {
 		n := share * float64(g[1]*g[2])
-		keys += float64(g[0]) * n * n
+		for i := range e.Blocks {
+			seen := n
+			if e.Blocks[i].Windowed {
+				seen = min(n, share*float64(e.Windows.Patches))
+			}
+			keys += float64(g[0]) * n * seen
+		}
 	}
-	return int(share * float64(px.Shape[0])), 4 * float64(e.Layers) * keys * float64(e.Hidden)
+	return int(share * float64(px.Shape[0])), 4 * keys * float64(e.Hidden)
 }
 
 // Bytes is [model.Multimodal]'s EncodeBytes of a model with this tower, of which the decoder reads
 // the output of deep blocks too, without what Enter takes.
-func (e *Whole) Bytes(px *imageproc.Pixels, share float64, deep int) int64 {
+func (e *Encoder) Bytes(px *imageproc.Pixels, share float64, deep int) int64 {
 	n := int(share * float64(px.Shape[0]))
-	rows, tokens := min(n, MostRows), n/e.Cell()
-	mlp, merger := rows*e.MLP, min(tokens, MostRows)*e.Hidden*e.Cell()
-	if l := &e.Blocks[0]; l.Gate != nil {
-		mlp += rows * (e.MLP + l.QKV[0].Out)
-	}
+	rows, tokens := min(n, mostRows), n/e.Cell()
+	mlp, merger := rows*e.MLP, min(tokens, mostRows)*e.Hidden*e.Cell()
 	wide := mlp + 2*merger + max(mlp, merger) // a product keeps its widest input
-	return 4 * int64(n*(5*e.Hidden+e.Attn.HeadDim)+rows*e.Hidden+wide+(1+deep)*tokens*e.Out)
+	l := &e.Blocks[0]
+	if l.Gate != nil {
+		wide += mlp
+	}
+	if len(l.QKV) > 1 {
+		wide += rows * l.QKV[0].Out
+	}
+	results := 1 + deep
+	if e.Windows != nil {
+		results++ // also in window order
+	}
+	return 4 * int64(n*(5*e.Hidden+e.Attn.HeadDim)+rows*e.Hidden+wide+results*tokens*e.Out)
 }
 
 // Sizes returns the sizes for a picture of that many tokens, without the decoder's.
 func (t *Tower) Sizes(tokens int) *model.Sizes {
-	s := Sizes(tokens, t.Merge, t.Hidden, t.Out)
-	s.Patch, s.Projectors = t.Values(), 1
-	s.Vision = model.Tower{
-		Blocks: t.Layers, Run: t.Layers, Hidden: t.Hidden, Heads: t.Heads, Query: t.Hidden,
-		Key: t.Hidden, MLP: t.MLP, Products: 2,
+	cell := t.Cell()
+	return &model.Sizes{
+		Tokens: tokens, Views: 1, NoClass: true, Cell: cell, Patch: t.Values(),
+		Projector: []int{cell * t.Hidden, cell * t.Hidden, t.Out}, Projectors: 1,
+		Vision: model.Tower{
+			Blocks: t.Layers, Run: t.Layers, Hidden: t.Hidden, Heads: t.Heads, Query: t.Hidden,
+			Key: t.Hidden, MLP: t.MLP, Products: 2,
+		},
 	}
-	return s
 }
 
 // Fields returns what the tower is, for people.
