@@ -5,17 +5,13 @@ package methods
 import (
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/reduce"
 )
 
-const (
-	apetBasis = 10
-	apetRidge = 1e-5
-)
+const apetRidge = 1e-5
 
 var apetMethod = &method{
 	Method: reduce.Method{
@@ -70,13 +66,13 @@ type apetParams struct{ basis, start int }
 
 // Declare implements own.
 func (a *apetParams) Declare(d *reduce.Declaration) {
-	a.basis = apetBasis
+	a.basis = 10
 	d.Int(&a.basis, reduce.Parameter{
-		Name: "apet-basis", Unit: "N", Default: strconv.Itoa(apetBasis), Least: new(1.),
+		Name: "apet-basis", Unit: "N", Least: new(1.),
 		Help: "tokens of the basis; half of the budget if that is not larger",
 	})
 	d.Int(&a.start, reduce.Parameter{
-		Name: "apet-start", Unit: "N", Default: "0", Least: new(0.),
+		Name: "apet-start", Unit: "N", Least: new(0.),
 		Help: "first token of the basis; the last one if a picture or view has fewer",
 	})
 }

@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	cdPrunerWeight = 0.5
-	cdPrunerSmall  = 1e-6 // ε of the form genai, and in the relevance of the form paper
-	cdPrunerSpent  = 1e-9 // share of the largest diagonal below which nothing is left to span
+	cdPrunerSmall = 1e-6 // ε of the form genai, and in the relevance of the form paper
+	cdPrunerSpent = 1e-9 // share of the largest diagonal below which nothing is left to span
 )
 
 var cdPrunerMethod = &method{
@@ -77,24 +76,20 @@ type cdPrunerParams struct {
 
 // Declare implements own.
 func (c *cdPrunerParams) Declare(d *reduce.Declaration) {
-	*c = cdPrunerParams{form: "genai", sign: "auto", weight: cdPrunerWeight, halves: true}
-	choice := func(v *string, p reduce.Parameter) {
-		p.Kind, p.Default = reduce.Choice, *v
-		d.Func(p, func(x any) error { *v = x.(string); return nil }, func() any { return *v })
-	}
-	choice(&c.form, reduce.Parameter{
+	*c = cdPrunerParams{form: "genai", sign: "auto", weight: 0.5, halves: true}
+	d.Choice(&c.form, reduce.Parameter{
 		Name: "cdpruner-form", Values: []string{"genai", "paper"},
 		Help: "kernel of OpenVINO GenAI, or of the paper",
 	})
 	d.Float(&c.weight, reduce.Parameter{
-		Name: "cdpruner-weight", Unit: "share", Default: formatFloat(cdPrunerWeight),
-		Least: new(0.), Most: new(1.), Help: "weight of relevance against diversity; form genai",
+		Name: "cdpruner-weight", Unit: "share", Least: new(0.), Most: new(1.),
+		Help: "weight of relevance against diversity; form genai",
 	})
 	d.Bool(&c.halves, reduce.Parameter{
-		Name: "cdpruner-halves", Default: "true",
+		Name: "cdpruner-halves",
 		Help: "choose in the two halves of the tokens separately; form genai",
 	})
-	choice(&c.sign, reduce.Parameter{
+	d.Choice(&c.sign, reduce.Parameter{
 		Name: "cdpruner-sign", Values: []string{"auto", "positive", "negative"},
 		Help: "sign of the similarity to the text; auto is positive without a class token",
 	})

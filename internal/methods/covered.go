@@ -210,12 +210,7 @@ func (d *determinant) coarsely(p int32, scale float64) func(lo, hi int) {
 // and returns them in order, with their gains.
 func (d *determinant) pick(count int) (picks []int32, gains []float64) {
 	for len(picks) < count {
-		p := -1
-		for i, v := range d.v {
-			if !d.used[i] && (p < 0 || v > d.v[p]) {
-				p = i
-			}
-		}
+		p := largest(d.v, d.used)
 		d.ahead(int32(p), count-len(picks))
 		picks, gains = append(picks, int32(p)), append(gains, d.v[p])
 		d.choose(int32(p))

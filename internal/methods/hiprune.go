@@ -12,8 +12,6 @@ import (
 	"github.com/restore-vlm/restore/reduce"
 )
 
-const hiPruneAlpha = 0.1
-
 var hiPruneMethod = &method{
 	Method: reduce.Method{
 		Name:    "hiprune",
@@ -59,10 +57,10 @@ type hiPruneParams struct {
 
 // Declare implements own.
 func (h *hiPruneParams) Declare(d *reduce.Declaration) {
-	h.alpha = hiPruneAlpha
+	h.alpha = 0.1
 	d.Float(&h.alpha, reduce.Parameter{
-		Name: "hiprune-alpha", Unit: "share", Default: formatFloat(hiPruneAlpha), Least: new(0.),
-		Most: new(1.), Help: "share of the budget for anchors with their neighbours",
+		Name: "hiprune-alpha", Unit: "share", Least: new(0.), Most: new(1.),
+		Help: "share of the budget for anchors with their neighbours",
 	})
 	d.Int(&h.layer, reduce.Parameter{
 		Name: "hiprune-layer", Unit: "K", Default: "9 of 24, 16 of 32 without a class token",

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	mmTokAlpha     = 0.5
 	mmTokText      = 0.02 // temperature; without a class token:
 	mmTokClassless = 0.01
-	mmTokVision    = 0.2
 	mmTokWords     = 4096 // most tokens of a question: each is compared with each of the picture's
 )
 
@@ -68,9 +66,9 @@ type mmTokParams struct{ alpha, text, vision float64 }
 
 // Declare implements own.
 func (m *mmTokParams) Declare(d *reduce.Declaration) {
-	m.alpha, m.vision = mmTokAlpha, mmTokVision
+	m.alpha, m.vision = 0.5, 0.2
 	d.Float(&m.alpha, reduce.Parameter{
-		Name: "mmtok-alpha", Default: formatFloat(mmTokAlpha), Least: new(0.),
+		Name: "mmtok-alpha", Least: new(0.),
 		Help: "weight of the picture's coverage against the question's",
 	})
 	d.Float(&m.text, reduce.Parameter{
@@ -78,8 +76,8 @@ func (m *mmTokParams) Declare(d *reduce.Declaration) {
 		Least: new(0.), Above: true, Help: "temperature of the softmax for the question",
 	})
 	d.Float(&m.vision, reduce.Parameter{
-		Name: "mmtok-vision-temperature", Default: formatFloat(mmTokVision), Least: new(0.),
-		Above: true, Help: "temperature of the softmax for the picture",
+		Name: "mmtok-vision-temperature", Least: new(0.), Above: true,
+		Help: "temperature of the softmax for the picture",
 	})
 }
 

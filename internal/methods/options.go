@@ -52,18 +52,11 @@ type Options struct {
 // declare declares every field that is a parameter of all methods.
 func (o *Options) declare(d *reduce.Declaration) {
 	type param = reduce.Parameter
-	text := func(v *string, p param) {
-		p.Kind = reduce.Text
-		if p.Values != nil {
-			p.Kind = reduce.Choice
-		}
-		d.Func(p, func(x any) error { *v = x.(string); return nil }, func() any { return *v })
-	}
 	restore := []string{restoreMethod.Name}
-	text(&o.Base, param{
+	d.Choice(&o.Base, param{
 		Name: "base", Default: "none", Values: names(), Help: "method that selects the kept tokens",
 	})
-	text(&o.Before, param{
+	d.Choice(&o.Before, param{
 		Name: "before", Default: "none", Values: before(),
 		Help: "method that leaves out tokens before the encoder; the base chooses among the others",
 	})
@@ -79,12 +72,13 @@ func (o *Options) declare(d *reduce.Declaration) {
 		Least: new(0.), Above: true, Most: new(1.),
 		Help: "keep this share of each picture's visual tokens",
 	})
-	text(&o.Schedule, param{
-		Name: "schedule", Default: "none", Unit: "stages", Budget: true, Methods: insiders(),
-		Want: "LAYER:COUNT or LAYER:SHARE, as in 2:0.5,16:64",
+	d.Func(param{
+		Name: "schedule", Kind: reduce.Text, Default: "none", Unit: "stages", Budget: true,
+		Methods: insiders(), Want: "LAYER:COUNT or LAYER:SHARE, as in 2:0.5,16:64",
 		Help: "rows that remain after each stage inside the decoder, as LAYER:SHARE or " +
 			"LAYER:COUNT, separated by commas",
-	})
+	}, func(x any) error { o.Schedule = x.(string); return nil },
+		func() any { return o.Schedule })
 	d.Bool(&o.Restore, param{
 		Name: "restore", Default: "true",
 		Help: "merge the tokens that the base does not keep, and calibrate attention (RESTORE)",
@@ -95,19 +89,19 @@ func (o *Options) declare(d *reduce.Declaration) {
 		Help: "share of the budget that the base keeps, the rest is merged; 1 is calibrated " +
 			"pruning",
 	}, func(x any) error { o.Gamma = new(x.(float64)); return nil }, optional(&o.Gamma))
-	text(&o.Compat, param{
+	d.Choice(&o.Compat, param{
 		Name: "compat", Default: "none", Values: []string{"paper", "released"},
 		Help: "set the defaults of the others as in the paper or in the released code",
 	})
-	text(&o.Positions, param{
+	d.Choice(&o.Positions, param{
 		Name: "positions", Default: "original", Values: []string{"original", "sequential"},
 		Help: "positions of the kept tokens",
 	})
-	text(&o.Calibrate, param{
+	d.Choice(&o.Calibrate, param{
 		Name: "calibrate", Default: "full", Values: []string{"full", "size", "distance", "off"},
 		Methods: restore, Help: "terms of Eq. 4 that act on the decoder's attention",
 	})
-	text(&o.MergePosition, param{
+	d.Choice(&o.MergePosition, param{
 		Name: "merge-position", Default: "median", Methods: restore,
 		Values: []string{
 			"median", "median-mean", "mean", "first", "last", "anchor", "axes-median", "axes-mean",
@@ -115,24 +109,24 @@ func (o *Options) declare(d *reduce.Declaration) {
 		Help: "position of a merged row among its members in reading order; axes-: row and " +
 			"column separately (M-RoPE)",
 	})
-	text(&o.Anchors, param{
+	d.Choice(&o.Anchors, param{
 		Name: "anchors", Default: "auto", Methods: restore,
 		Values: []string{"auto", "covered", "paper", "released", "uniform"},
 		Help: "which rule chooses anchors; auto is released for a ninth of the tokens and more, " +
 			"covered below",
 	})
-	text(&o.Join, param{
+	d.Choice(&o.Join, param{
 		Name: "join", Default: "auto", Values: []string{"auto", "rest", "all", "count"},
 		Methods: restore,
 		Help: "which rows the tokens join that are neither kept nor anchors: only anchors " +
 			"(rest), also kept tokens (all), or kept tokens in size only (count); auto is all " +
 			"with covered anchors, else rest",
 	})
-	text(&o.AnchorPool, param{
+	d.Choice(&o.AnchorPool, param{
 		Name: "anchor-pool", Default: "rest", Values: []string{"all", "rest"}, Methods: restore,
 		Help: "whether densities are sums over all tokens or over those not kept",
 	})
-	text(&o.FirstLayerSize, param{
+	d.Choice(&o.FirstLayerSize, param{
 		Name: "first-layer-size", Default: "group", Values: []string{"group", "uniform"},
 		Methods: restore, Help: "sizes in the decoder's first layer: each group's, or N/n for all",
 	})
@@ -141,7 +135,7 @@ func (o *Options) declare(d *reduce.Declaration) {
 		Help: "also calibrate generated tokens for distance",
 	}, func(x any) error { o.DecodeDistance = new(x.(bool)); return nil },
 		optional(&o.DecodeDistance))
-	text(&o.Newlines, param{
+	d.Choice(&o.Newlines, param{
 		Name: "newlines", Default: "drop", Values: []string{"drop", "keep", "skip"},
 		Help: "newline tokens of pictures in tiles: dropped (drop), dropped but counted in " +
 			"positions (skip), or tokens like others (keep)",

@@ -69,7 +69,7 @@ type pixelPruneParams struct {
 // Declare implements own.
 func (q *pixelPruneParams) Declare(d *reduce.Declaration) {
 	d.Float(&q.tau, reduce.Parameter{
-		Name: "pixelprune-tau", Default: "0", Unit: "share", Least: new(0.), Most: new(1.),
+		Name: "pixelprune-tau", Unit: "share", Least: new(0.), Most: new(1.),
 		Help: "largest difference of a pixel, as a share of white; 0: exact copies only",
 	})
 	d.Int(&q.cell, reduce.Parameter{

@@ -5,12 +5,9 @@ package methods
 
 import (
 	"math"
-	"strconv"
 
 	"github.com/restore-vlm/restore/reduce"
 )
-
-const scopeAlpha = 1.0
 
 var scopeMethod = &method{
 	Method: reduce.Method{
@@ -50,10 +47,10 @@ type scopeParams struct{ alpha float64 }
 
 // Declare implements own.
 func (s *scopeParams) Declare(d *reduce.Declaration) {
-	s.alpha = scopeAlpha
+	s.alpha = 1
 	d.Float(&s.alpha, reduce.Parameter{
-		Name: "scope-alpha", Default: strconv.FormatFloat(scopeAlpha, 'g', -1, 64),
-		Least: new(0.), Help: "exponent of the attention in a token's gain",
+		Name: "scope-alpha", Least: new(0.),
+		Help: "exponent of the attention in a token's gain",
 	})
 }
 

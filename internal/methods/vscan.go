@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	vScanLocal     = 0.5
 	vScanWindow    = 6 // tokens along a window's side
 	vScanClassless = 4 // the same without a class token
 )
@@ -64,10 +63,10 @@ type vScanParams struct{ local float64 }
 
 // Declare implements own.
 func (v *vScanParams) Declare(d *reduce.Declaration) {
-	v.local = vScanLocal
+	v.local = 0.5
 	d.Float(&v.local, reduce.Parameter{
-		Name: "vscan-local", Unit: "share", Default: formatFloat(vScanLocal),
-		Least: new(0.), Most: new(1.), Help: "share of the kept tokens chosen in windows",
+		Name: "vscan-local", Unit: "share", Least: new(0.), Most: new(1.),
+		Help: "share of the kept tokens chosen in windows",
 	})
 }
 
