@@ -103,7 +103,7 @@ func Name(address string) string {
 	return scheme + "://" + rest
 }
 
-func (c *Client) tries() web.Tries { return web.Tries{Wait: c.wait, Notice: c.Notice} }
+func (c *Client) tries() *web.Tries { return &web.Tries{Wait: c.wait, Notice: c.Notice} }
 
 func (c *Client) progress(done, total int64) {
 	if c.Progress != nil {

@@ -113,7 +113,7 @@ func (c *Client) PutParts(ctx context.Context, path string, p *Parts) (err error
 	for i := range tags {
 		at := int64(i) * each
 		s := span{all.f, at, min(each, all.size-at), all.size}
-		err := c.again(ctx, func() (err error) {
+		err := c.tries().Do(ctx, func() (err error) {
 			tags[i], err = c.putPart(ctx, s, p.Parts[i])
 			return err
 		})
@@ -121,7 +121,7 @@ func (c *Client) PutParts(ctx context.Context, path string, p *Parts) (err error
 			return fmt.Errorf("part %d of %d: %w", i+1, n, err)
 		}
 	}
-	return c.again(ctx, func() error { return c.complete(ctx, p.Complete, tags) })
+	return c.tries().Do(ctx, func() error { return c.complete(ctx, p.Complete, tags) })
 }
 
 // putPart sends a part once and returns its ETag.

@@ -32,24 +32,10 @@ func (c *Client) Put(ctx context.Context, path, address string) (err error) {
 		return err
 	}
 	defer all.f.Close()
-	return c.again(ctx, func() error {
+	return c.tries().Do(ctx, func() error {
 		_, err := c.send(ctx, all, u)
 		return err
 	})
-}
-
-// again calls do until it succeeds or its error will not go away.
-func (c *Client) again(ctx context.Context, do func() error) error {
-	t := c.tries()
-	for {
-		err := do()
-		if err == nil {
-			return nil
-		}
-		if err := t.Again(ctx, err); err != nil {
-			return err
-		}
-	}
 }
 
 // span is a part of a file, or all of it.

@@ -162,18 +162,15 @@ func (c *Client) giveToken(what string) string {
 
 // read retries until there is an answer and returns its header and its body, of at most limit
 // bytes.
-func (c *Client) read(ctx context.Context, r *request, limit int64, notice func(string)) ([]byte,
-	http.Header, error) {
+func (c *Client) read(
+	ctx context.Context, r *request, limit int64, notice func(string),
+) (body []byte, header http.Header, err error) {
 	t := web.Tries{Wait: c.wait, Notice: notice}
-	for {
-		body, header, err := c.readOnce(ctx, r, limit)
-		if err == nil {
-			return body, header, nil
-		}
-		if err := t.Again(ctx, err); err != nil {
-			return nil, nil, err
-		}
-	}
+	err = t.Do(ctx, func() (err error) {
+		body, header, err = c.readOnce(ctx, r, limit)
+		return err
+	})
+	return body, header, err
 }
 
 func (c *Client) readOnce(

@@ -350,24 +350,17 @@ func (p *puller) head(ctx context.Context, file string, t *web.Tries) (metadata,
 	ask := &request{method: http.MethodHead, repo: p.name.Repo, revision: p.name.revision(),
 		file:    file,
 		address: p.client.address(parts...)}
-	for {
-		m, err := p.headOnce(ctx, ask)
-		if err == nil {
-			return m, nil
+	var m metadata
+	err := t.Do(ctx, func() error {
+		resp, err := p.client.send(ctx, ask)
+		if err != nil {
+			return err
 		}
-		if err := t.Again(ctx, err); err != nil {
-			return metadata{}, err
-		}
-	}
-}
-
-func (p *puller) headOnce(ctx context.Context, ask *request) (metadata, error) {
-	resp, err := p.client.send(ctx, ask)
-	if err != nil {
-		return metadata{}, err
-	}
-	resp.Body.Close()
-	return parseMetadata(p.commit, resp.Request.URL, resp)
+		resp.Body.Close()
+		m, err = parseMetadata(p.commit, resp.Request.URL, resp)
+		return err
+	})
+	return m, err
 }
 
 // download adds one file to the snapshot.

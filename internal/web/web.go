@@ -221,6 +221,19 @@ func (t *Tries) Again(ctx context.Context, err error) error {
 	}
 }
 
+// Do calls do until it succeeds, or there must be no other attempt.
+func (t *Tries) Do(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		if err := t.Again(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
 // errSilent is the cause of a request that was cancelled because nothing came.
 var errSilent = fmt.Errorf("nothing came for %v", Silence)
 
