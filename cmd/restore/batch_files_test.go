@@ -41,25 +41,12 @@ func inFolder(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-// namesIn lists the files of a folder.
-func namesIn(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range list {
-		names = append(names, f.Name())
-	}
-	return names
-}
-
 // Ensure that only files can be the input and the output, which is another one, that a run that
 // cannot begin leaves nothing, and that no file is changed that the journal did not write.
 func TestBatchOutput(t *testing.T) {
 	dir := inFolder(t, map[string]string{"in.jsonl": chatLine("a", "Hello")})
 	t.Chdir(dir)
-	before := namesIn(t, dir)
+	before := clitest.Names(t, dir)
 	for _, out := range []string{"-", "/dev/null", "/dev/stdout", "/dev/stderr", dir, "in.jsonl"} {
 		if r := commandLine("batch", "--in", "in.jsonl", "--out", out); r.Code != cli.ExitUsage ||
 			!strings.Contains(r.Err, "--out: got "+out) {
@@ -84,7 +71,7 @@ func TestBatchOutput(t *testing.T) {
 		}
 	}
 	for _, place := range []string{dir, "/dev"} {
-		for _, name := range namesIn(t, place) {
+		for _, name := range clitest.Names(t, place) {
 			if place == dir && !slices.Contains(before, name) ||
 				strings.HasSuffix(name, ".journal") {
 				t.Errorf("%s is left in %s", name, place)
@@ -143,10 +130,10 @@ func TestBatchInput(t *testing.T) {
 		!strings.Contains(r.Err, "lines 1 and 4 have the same custom_id") {
 		t.Errorf("twice: exit %d, %s", r.Code, r.Err)
 	}
-	if slices.ContainsFunc(namesIn(t, dir), func(name string) bool {
+	if slices.ContainsFunc(clitest.Names(t, dir), func(name string) bool {
 		return strings.HasPrefix(name, "twice.")
 	}) {
-		t.Errorf("twice: left %v", namesIn(t, dir))
+		t.Errorf("twice: left %v", clitest.Names(t, dir))
 	}
 	if r, sum := run("blank"); r.Code != cli.ExitOK || sum.Lines != 2 || sum.Answers != 2 ||
 		r.Err != "" {

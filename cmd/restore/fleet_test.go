@@ -124,7 +124,7 @@ func TestFleetBatchNames(t *testing.T) {
 		!strings.Contains(r.Err, "quant stored") || !strings.Contains(r.Err, "quant q8") {
 		t.Errorf("two types: exit %d, %s", r.Code, r.Err)
 	}
-	if names := namesIn(t, dir); len(names) != 1 {
+	if names := clitest.Names(t, dir); len(names) != 1 {
 		t.Errorf("left %v", names)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // Wait tells
