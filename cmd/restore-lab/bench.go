@@ -383,7 +383,7 @@ func (b *bench) run(ctx context.Context, a *cli.App) (*benchJSON, error) {
 		}
 		cells = append(cells, made...)
 	}
-	out.Peaks = limits.peaks()
+	out.Peaks = peaksOf(limits.samples)
 	out.fill(cells)
 	return out, nil
 }
@@ -527,7 +527,8 @@ func (b *bench) once(
 	if err != nil {
 		return err
 	}
-	before := len(limits.read) - limitSamples // samples taken after the previous run
+	// samples taken after the previous run
+	before := len(limits.samples["dram"]) - limitSamples
 	resetPeakRSS()
 	run, err := lab.Measure(ctx, m, lab.MeasureRequest{
 		Image: pic, Reduce: b.reduction(c.budget, c.tokens), Text: b.o.text, Steps: b.o.gen,
@@ -539,7 +540,7 @@ func (b *bench) once(
 	c.rss = max(c.rss, run.PeakRSS)
 	c.runs = append(c.runs, run)
 	limits.sample()
-	c.read = append(c.read, slices.Max(limits.read[before:]))
+	c.read = append(c.read, slices.Max(limits.samples["dram"][before:]))
 	return nil
 }
 
@@ -551,16 +552,21 @@ func (b *bench) reduction(n benchBudget, tokens int) methods.Options {
 	return methods.Options{Base: b.o.base, Restore: b.o.restore, NVis: n.count, KeepRatio: n.share}
 }
 
+// limitFormats are the formats whose products have different limits, by the limit's name.
+var limitFormats = map[string]kernel.Format{
+	"fma": kernel.F32, "dot": kernel.Q8, "nibble": kernel.Q4, "word": kernel.Q12,
+	"bf16": kernel.BF16Dot,
+}
+
 // machineLimits samples the machine's limits between measurements.
 type machineLimits struct {
-	pool                         *kernel.Pool
-	work                         *nn.Work
-	fma, dot, nibble, word, bf16 []float64
-	read                         []float64
+	pool    *kernel.Pool
+	work    *nn.Work
+	samples map[string][]float64 // by the limit's name; "dram": reading memory
 }
 
 func newMachineLimits(threads int) *machineLimits {
-	return &machineLimits{pool: kernel.NewPool(threads), work: new(nn.Work)}
+	return &machineLimits{kernel.NewPool(threads), new(nn.Work), map[string][]float64{}}
 }
 
 func (l *machineLimits) close() { l.pool.Close() }
@@ -572,6 +578,7 @@ const limitTime = 1500 * time.Microsecond
 // cache keeps. Tests lower both.
 var limitSamples, limitBytes = 6, 256 << 20
 
+// sample samples all limits.
 func (l *machineLimits) sample() {
 	var memory kernel.Memory
 	defer memory.Free()
@@ -579,12 +586,23 @@ func (l *machineLimits) sample() {
 	// touch every page, so that each address has its own memory
 	l.pool.Run(limitBytes>>20, func(i int) { clear(buf[i<<20 : (i+1)<<20]) })
 	for range limitSamples {
-		l.fma = append(l.fma, kernel.SamplePeak(l.pool, kernel.F32, limitTime))
-		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
-		l.nibble = append(l.nibble, kernel.SamplePeak(l.pool, kernel.Q4, limitTime))
-		l.word = append(l.word, kernel.SamplePeak(l.pool, kernel.Q12, limitTime))
-		l.bf16 = append(l.bf16, kernel.SamplePeak(l.pool, kernel.BF16Dot, limitTime))
-		l.read = append(l.read, kernel.SampleRead(l.pool, buf))
+		for name := range limitFormats {
+			l.samplePeak(name)
+		}
+		l.samples["dram"] = append(l.samples["dram"], kernel.SampleRead(l.pool, buf))
+	}
+}
+
+// samplePeak samples one limit of multiply-adds once.
+func (l *machineLimits) samplePeak(name string) {
+	rate := kernel.SamplePeak(l.pool, limitFormats[name], limitTime)
+	l.samples[name] = append(l.samples[name], rate)
+}
+
+// sampleDot samples only the 8-bit peak.
+func (l *machineLimits) sampleDot() {
+	for range limitSamples {
+		l.samplePeak("dot")
 	}
 }
 
@@ -592,17 +610,12 @@ func (l *machineLimits) sample() {
 // processes can only slow a sample down.
 func limitOf(samples []float64) float64 { return round(stats.Interpolated(samples, 0.98)) }
 
-// sampleDot samples only the 8-bit peak.
-func (l *machineLimits) sampleDot() {
-	for range limitSamples {
-		l.dot = append(l.dot, kernel.SamplePeak(l.pool, kernel.Q8, limitTime))
-	}
-}
-
-func (l *machineLimits) peaks() benchPeaks {
+// peaksOf returns the limits from their samples by name.
+func peaksOf(samples map[string][]float64) benchPeaks {
 	return benchPeaks{
-		FMA: limitOf(l.fma), Dot: limitOf(l.dot), Nibble: limitOf(l.nibble), Word: limitOf(l.word),
-		BF16: limitOf(l.bf16), DRAM: limitOf(l.read),
+		FMA: limitOf(samples["fma"]), Dot: limitOf(samples["dot"]),
+		Nibble: limitOf(samples["nibble"]), Word: limitOf(samples["word"]),
+		BF16: limitOf(samples["bf16"]), DRAM: limitOf(samples["dram"]),
 	}
 }
 

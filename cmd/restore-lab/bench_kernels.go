@@ -202,22 +202,15 @@ func (c *kernelCell) compareLimits(peak float64) {
 	}
 }
 
-// peakKey names a limit: a format's multiply-adds, or memory reads.
-type peakKey struct {
-	what    string // "fma", "dot", "nibble", "word", "bf16" or "dram"
-	threads int
-}
-
+// peakOf names the limit of products with weights of format f.
 func peakOf(f kernel.Format) string {
-	switch f {
-	case kernel.Q8:
-		return "dot"
-	case kernel.Q4, kernel.Q4M:
-		return "nibble"
-	case kernel.BF16Dot:
-		return "bf16"
-	case kernel.Q12:
-		return "word"
+	if f == kernel.Q4M {
+		f = kernel.Q4
+	}
+	for name, of := range limitFormats {
+		if of == f {
+			return name
+		}
 	}
 	return "fma"
 }
@@ -229,7 +222,7 @@ type kernelBench struct {
 	memory  kernel.Memory // memory of the weights
 	weights map[kernel.Format]*benchWeights
 	x, dst  []float32
-	peaks   map[peakKey][]float64
+	peaks   map[int]map[string][]float64 // samples of limits by threads and name
 	cells   []*kernelCell
 }
 
@@ -247,11 +240,11 @@ func (o *benchKernelsOptions) run(ctx context.Context, a *cli.App) (*kernelsJSON
 	start := time.Now()
 	b := &kernelBench{
 		o: o, pools: map[int]*kernel.Pool{}, weights: map[kernel.Format]*benchWeights{},
-		peaks: map[peakKey][]float64{},
+		peaks: map[int]map[string][]float64{},
 	}
 	for _, t := range o.threads {
 		if b.pools[t] == nil {
-			b.pools[t] = kernel.NewPool(t)
+			b.pools[t], b.peaks[t] = kernel.NewPool(t), map[string][]float64{}
 			defer b.pools[t].Close()
 		}
 	}
@@ -337,10 +330,10 @@ func (b *kernelBench) visit(c *kernelCell) {
 		}
 	}
 	reads()
-	key := peakKey{peakOf(c.format), c.Threads}
+	peaks, name := b.peaks[c.Threads], peakOf(c.format)
 	peak := func() float64 {
 		v := kernel.SamplePeak(p, c.format, sampleRegister)
-		b.peaks[key] = append(b.peaks[key], v)
+		peaks[name] = append(peaks[name], v)
 		return v
 	}
 	limit := peak()
@@ -367,8 +360,7 @@ func (b *kernelBench) visit(c *kernelCell) {
 	reads()
 	best()
 	if read > 0 {
-		key := peakKey{"dram", c.Threads}
-		b.peaks[key] = append(b.peaks[key], read)
+		peaks["dram"] = append(peaks["dram"], read)
 		c.reads = append(c.reads, read)
 	}
 	c.micro = append(c.micro, micro)
@@ -440,28 +432,18 @@ func (b *kernelBench) compareTypes(c *kernelCell, of func(*benchWeights) (second
 
 // result returns the measurements, and names unmeasured cells on a.err.
 func (b *kernelBench) result(a *cli.App) *kernelsJSON {
-	peak := func(what string, threads int) float64 {
-		return limitOf(b.peaks[peakKey{what, threads}])
-	}
 	threads := slices.Max(b.o.threads)
-	p := b.pools[threads]
-	// measure the limits that no kernel needed
-	for what, measure := range map[string]func(*kernel.Pool) float64{
-		"fma": kernel.PeakFMA, "dot": kernel.PeakDot, "nibble": kernel.PeakNibble,
-		"word": kernel.PeakWord, "bf16": kernel.PeakBF16, "dram": kernel.PeakRead,
-	} {
-		if key := (peakKey{what, threads}); b.peaks[key] == nil {
-			b.peaks[key] = []float64{measure(p)}
+	// sample the limits that no kernel needed
+	rest := machineLimits{pool: b.pools[threads], samples: map[string][]float64{}}
+	rest.sample()
+	for name, samples := range rest.samples {
+		if b.peaks[threads][name] == nil {
+			b.peaks[threads][name] = samples
 		}
 	}
 	out := &kernelsJSON{
 		CPU: calibrate.CPU(), Kernel: kernel.Implementation(), Against: b.o.against,
-		Prompt: b.o.prompt,
-		Peaks: benchPeaks{
-			FMA: peak("fma", threads), Dot: peak("dot", threads),
-			Nibble: peak("nibble", threads), Word: peak("word", threads),
-			BF16: peak("bf16", threads), DRAM: peak("dram", threads),
-		}, Kernels: []kernelJSON{},
+		Prompt: b.o.prompt, Peaks: peaksOf(b.peaks[threads]), Kernels: []kernelJSON{},
 	}
 	left := 0
 	for _, c := range b.cells {
@@ -469,7 +451,7 @@ func (b *kernelBench) result(a *cli.App) *kernelsJSON {
 			left++
 			continue
 		}
-		limit, unit := peak(peakOf(c.format), c.Threads), 1.0
+		limit, unit := limitOf(b.peaks[c.Threads][peakOf(c.format)]), 1.0
 		c.Peak = limit
 		if c.M == 1 { // GB/s of the weight
 			w := kernel.Matrix{Format: c.format, N: c.N, K: c.K}

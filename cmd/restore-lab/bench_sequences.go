@@ -190,14 +190,14 @@ func (o *benchSequencesOptions) round(
 	tick func(),
 ) error {
 	for i, n := range o.counts {
-		limits.dot = limits.dot[:0]
+		clear(limits.samples)
 		limits.sampleDot()
 		d, err := lab.Decode(ctx, m, n, o.prompt, o.gen)
 		if err != nil {
 			return err
 		}
 		limits.sampleDot()
-		s.decode[i].add(d, s.ops, limitOf(limits.dot))
+		s.decode[i].add(d, s.ops, limitOf(limits.samples["dot"]))
 		tick()
 	}
 	d, err := lab.Decode(ctx, m, streams, o.prompt, o.gen)

@@ -11,8 +11,12 @@ import (
 // per second, two per multiply-add.
 
 // SamplePeak measures multiply-adds on registers only, with the instructions that a product of many
-// rows with a weight of format f uses: as [PeakDot] for Q8 and IQ4, [PeakNibble] for Q4 and
-// Q4M, [PeakBF16] for BF16Dot, [PeakWord] for Q12, and [PeakFMA] for the others.
+// rows with a weight of format f uses, the upper limit of its rate: of 8 bits into 32-bit sums
+// (VPDPBUSD, SDOT, or three instructions of AVX2 for 32 products) for Q8 and IQ4; the same of 4
+// bits, of which a block's sums fit 16 bits without VPDPBUSD (two instructions), for Q4 and Q4M; of
+// bfloat16 into float32 sums (VDPBF16PS, or what replaces it) for BF16Dot; of 16 bits (VPDPWSSD, or
+// two instructions of AVX2) for Q12; and of float32 for the others. The reference in Go measures
+// its float32 rate for all.
 func SamplePeak(p *Pool, f Format, d time.Duration) float64 {
 	switch f {
 	case Q8, IQ4:

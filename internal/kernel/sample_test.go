@@ -17,7 +17,7 @@ func TestSamples(t *testing.T) {
 		}
 	}
 	forEachISA(t, func(t *testing.T) {
-		for _, f := range []Format{F32, F16, BF16, Q8, Q4, BF16Dot} {
+		for _, f := range []Format{F32, F16, BF16, Q8, Q4, BF16Dot, Q12} {
 			check(f.String()+" peak", SamplePeak(p, f, time.Microsecond))
 			for _, m := range []int{1, 3, 32} {
 				check(f.String()+" micro", SampleMicro(p, f, m, time.Microsecond))
