@@ -23,6 +23,18 @@ type Values struct {
 // ParseConfig reads config.json's top object.
 func ParseConfig(data []byte) (*Values, error) { return ParseDocument("config.json", data) }
 
+// Parser returns a function that reads config.json with read. Its error lists every problem.
+func Parser[C any](read func(v *Values) *C) func(data []byte) (*C, error) {
+	return func(data []byte) (*C, error) {
+		v, err := ParseConfig(data)
+		if err != nil {
+			return nil, err
+		}
+		c := read(v)
+		return c, v.Err()
+	}
+}
+
 // ParseDocument reads the top object of the document called name.
 func ParseDocument(name string, data []byte) (*Values, error) {
 	v := &Values{path: name, errs: new([]string)}

@@ -19,17 +19,13 @@ type Config struct {
 }
 
 // ParseConfig reads config.json. The error lists every problem.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{Vision: clip.ParseSigLIP(v.Object("vision_config", true)), Text: parseText(v)}
 	c.Vision.LastNorm = true
 	c.Pool = c.pool(v)
 	c.ImageToken = v.ImageToken(262144, checkpoint.NoToken, c.Text.Vocab)
-	return c, v.Err()
-}
+	return c
+})
 
 // pool reads how many patches along a side become one token.
 func (c *Config) pool(v *model.Values) int {

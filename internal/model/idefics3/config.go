@@ -15,11 +15,7 @@ type Config struct {
 }
 
 // ParseConfig reads config.json; every problem is in the error.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{
 		Vision:     clip.ParseIdefics3(v.Object("vision_config", true)),
 		ImageToken: int32(v.Int("image_token_id", 128257, 0, 1<<30)),
@@ -34,8 +30,8 @@ func ParseConfig(data []byte) (*Config, error) {
 		v.Fail("scale_factor", "got %d, which does not divide the %d patches along a side "+
 			"(image_size / patch_size)", c.Scale, side)
 	}
-	return c, v.Err()
-}
+	return c
+})
 
 // parseText reads the decoder's part. Whether the head is tied is said in v alone; text_config's
 // own key has no effect in transformers 5.

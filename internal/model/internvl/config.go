@@ -16,11 +16,7 @@ type Config struct {
 }
 
 // ParseConfig reads config.json. The error lists every problem.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{
 		Vision:     clip.ParseIntern(v.Object("vision_config", true)),
 		Merge:      merge(v),
@@ -45,8 +41,8 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	v.Unsupported(map[string]string{"vision_feature_select_strategy": `"default"`})
 	v.String("projector_hidden_act", "gelu", "gelu")
-	return c, v.Err()
-}
+	return c
+})
 
 // merge reads how many patches along a side become one token.
 func merge(v *model.Values) int {

@@ -39,14 +39,7 @@ type Config struct {
 }
 
 // ParseConfig reads config.json; every problem is in the error.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
-	c := ReadConfig(v)
-	return c, v.Err()
-}
+var ParseConfig = model.Parser(ReadConfig)
 
 // ReadConfig reads the settings that LLaVA-1.5 and LLaVA-NeXT share, and records problems in v.
 func ReadConfig(v *model.Values) *Config {

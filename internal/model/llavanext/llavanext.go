@@ -20,18 +20,14 @@ import (
 const wholeAndTiles = 5
 
 // ParseConfig reads config.json; every problem is in the error.
-func ParseConfig(data []byte) (*llava.Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *llava.Config {
 	c, strategy := llava.ReadConfig(v), "default"
 	if c.Vision.SigLIP {
 		strategy = "full"
 	}
 	c.ReadTiles(v, imageproc.Canvases, strategy)
-	return c, v.Err()
-}
+	return c
+})
 
 // New binds ck; the error lists every weight that does not fit config.json.
 func New(ck *model.Source) (model.Multimodal, error) {

@@ -17,11 +17,7 @@ type Config struct {
 }
 
 // ParseConfig reads config.json; every problem is in the error.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	text := llava.ReadText(v, "qwen2")
 	vision := clip.ParseSigLIP(v.Object("vision_config", true))
 	videoKey := "video_token_index"
@@ -48,8 +44,8 @@ func ParseConfig(data []byte) (*Config, error) {
 	if int(c.VideoToken) >= text.Vocab { // as in small models, which keep transformers' default
 		c.VideoToken = -1
 	}
-	return c, v.Err()
-}
+	return c
+})
 
 // most reads N of vision_aspect_ratio, "anyres_max_N".
 func most(v *model.Values) int {

@@ -17,32 +17,24 @@ type Config struct {
 }
 
 // ParseConfig reads a config.json of LLaVA's class. The error lists every problem.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{Text: llava.ReadText(v, "llama")}
 	c.read(v, 1, true, 32000, -2)
 	if v.String("vision_feature_select_strategy", "default", "default", "full") != "full" {
 		v.Fail("vision_feature_select_strategy", "got \"default\" (also when absent), which takes "+
 			"the tower's first patch for a class token, want \"full\"")
 	}
-	return c, v.Err()
-}
+	return c
+})
 
 // ParseMistral3 reads a config.json of Mistral Small 3.1 or Ministral 3. The error lists every
 // problem.
-func ParseMistral3(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseMistral3 = model.Parser(func(v *model.Values) *Config {
 	c := &Config{Text: llava.ReadText(v, "mistral")}
 	c.Text.ReadDenied(v)
 	c.read(v, v.Int("spatial_merge_size", 2, 1, 16), false, 10, -1)
-	return c, v.Err()
-}
+	return c
+})
 
 // read reads what both classes have, over their own defaults.
 func (c *Config) read(v *model.Values, merge int, bias bool, token, layer int) {

@@ -39,17 +39,13 @@ type Config struct {
 }
 
 // ParseConfig reads config.json. The error lists every problem.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{
 		Vision:  parseVision(v.Object("vision_config", true)),
 		Decoder: qwen2vl.ParseDecoder(v),
 	}
-	return c, v.Err()
-}
+	return c
+})
 
 // Model is a bound Qwen2.5-VL.
 type Model struct {

@@ -73,16 +73,12 @@ type Config struct {
 }
 
 // ParseConfig reads config.json. The error lists every problem.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{
 		Vision: parseVision(v.Object("vision_config", true)), Decoder: ParseDecoder(v),
 	}
-	return c, v.Err()
-}
+	return c
+})
 
 // parseVision reads a vision_config object. Absent keys take the defaults of transformers'
 // Qwen2VLVisionConfig.

@@ -23,11 +23,7 @@ type VisionConfig struct {
 }
 
 // ParseConfig reads config.json. The error lists every problem.
-func ParseConfig(data []byte) (*Config, error) {
-	v, err := model.ParseConfig(data)
-	if err != nil {
-		return nil, err
-	}
+var ParseConfig = model.Parser(func(v *model.Values) *Config {
 	c := &Config{
 		Vision: parseVision(v.Object("vision_config", true)),
 		Text:   parseText(v),
@@ -48,8 +44,8 @@ func ParseConfig(data []byte) (*Config, error) {
 		v.Fail("out_hidden_size", "got %d, want the decoder's hidden_size %d", c.Vision.Out,
 			c.Text.Hidden)
 	}
-	return c, v.Err()
-}
+	return c
+})
 
 // parseText reads the text_config object of v. A tied head is said in it, which transformers 4.57
 // reads, or in v, which 5.x reads.
