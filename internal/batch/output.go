@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -237,11 +238,7 @@ func (j *Journal) Emit(ordered bool, input func(lines int) (sums, bool)) error {
 // ready lists the lines whose results may be written.
 func (j *Journal) ready(ordered bool) (lines []int) {
 	if !ordered {
-		for line := range j.results {
-			lines = append(lines, line)
-		}
-		slices.Sort(lines)
-		return lines
+		return slices.Sorted(maps.Keys(j.results))
 	}
 	for line := j.mark.Lines; ; line++ {
 		if j.results[line] != nil {

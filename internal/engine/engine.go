@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"runtime"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -750,10 +750,7 @@ func (e *Engine) Info() Info {
 	if e.tok != nil {
 		i.Tokens = e.tok.VocabSize()
 	}
-	for id := range e.eos {
-		i.End = append(i.End, id)
-	}
-	sort.Slice(i.End, func(a, b int) bool { return i.End[a] < i.End[b] })
+	i.End = slices.Sorted(maps.Keys(e.eos))
 	return i
 }
 

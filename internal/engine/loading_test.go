@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 
@@ -344,14 +344,9 @@ func (op edit) tensors(t *testing.T, path string) {
 	default:
 		t.Fatalf("unknown operation %q", op.Op)
 	}
-	names := make([]string, 0, len(head))
-	for k := range head {
-		names = append(names, k)
-	}
-	sort.Strings(names)
 	out := map[string]any{}
 	var packed []byte
-	for _, k := range names {
+	for _, k := range slices.Sorted(maps.Keys(head)) {
 		e := head[k]
 		at := int64(len(packed))
 		packed = append(packed, blobs[k]...)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -103,21 +104,20 @@ func (c *Conn) Client(ctx context.Context, o ClientOptions) (_ *Client, err erro
 		return nil, context.Cause(ctx)
 	}
 	k.measure(house)
-	k.house.Go(func() { k.every(house, time.Second, k.measure) })
-	k.house.Go(func() { k.every(house, checkEvery, k.requeueLost) })
-	k.house.Go(func() {
-		k.every(house, beatEvery, func(context.Context) { k.missed(time.Now()) })
-	})
+	k.house.Go(func() { every(house, time.Second, func() { k.measure(house) }) })
+	k.house.Go(func() { every(house, checkEvery, func() { k.requeueLost(house) }) })
+	k.house.Go(func() { every(house, beatEvery, func() { k.missed(time.Now()) }) })
 	return k, nil
 }
 
-func (c *Client) every(ctx context.Context, d time.Duration, f func(context.Context)) {
+// every calls f repeatedly until ctx ends.
+func every(ctx context.Context, d time.Duration, f func()) {
 	t := time.NewTicker(d)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			f(ctx)
+			f()
 		case <-ctx.Done():
 			return
 		}
@@ -157,7 +157,7 @@ func (c *Client) find(ctx context.Context) error {
 			}
 		case len(keys) > 1:
 			return fmt.Errorf("fleet: workers hold %d models, want one of them by name or key: %s",
-				len(keys), joined(keys))
+				len(keys), strings.Join(slices.Sorted(maps.Values(keys)), ", "))
 		}
 		slices.Sort(names)
 		if !told && c.o.Waiting != nil {
@@ -176,15 +176,6 @@ func (c *Client) find(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func joined(m map[string]string) string {
-	var out []string
-	for _, v := range m {
-		out = append(out, v)
-	}
-	slices.Sort(out)
-	return strings.Join(out, ", ")
 }
 
 // use selects the model to ask.

@@ -158,9 +158,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	var house sync.WaitGroup // tasks that run until the last answer
 	house.Go(func() { w.live(work) })
-	house.Go(func() { w.every(work, w.c.lay.AckWait/4, w.hold) })
+	house.Go(func() { every(work, w.c.lay.AckWait/4, w.hold) })
 	house.Go(func() { w.c.bury(work, w.o.Key) })
-	house.Go(func() { w.every(work, 2*w.c.lay.AckWait, func() { w.sweep(work) }) })
+	house.Go(func() { every(work, 2*w.c.lay.AckWait, func() { w.sweep(work) }) })
 
 	fatal := make(chan error, 1)
 	taking, end := context.WithCancel(ctx)
@@ -206,24 +206,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 }
 
-// every calls f repeatedly until ctx ends.
-func (w *Worker) every(ctx context.Context, d time.Duration, f func()) {
-	t := time.NewTicker(d)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			f()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // live sends heartbeats, and requests the list of live workers from time to time.
 func (w *Worker) live(ctx context.Context) {
 	asked := time.Now()
-	w.every(ctx, beatEvery, func() {
+	every(ctx, beatEvery, func() {
 		call, cancel := w.c.within(ctx, 2*beatEvery)
 		_ = w.beat(call) // the next one may arrive
 		cancel()
@@ -332,10 +318,7 @@ func (w *Worker) prefers() (own map[int]bool, moved <-chan struct{}) {
 // hold tells the queue that this worker's requests are in progress.
 func (w *Worker) hold() {
 	w.mu.Lock()
-	all := append([]*delivery(nil), w.waiting...)
-	for d := range w.active {
-		all = append(all, d)
-	}
+	all := slices.AppendSeq(slices.Clone(w.waiting), maps.Keys(w.active))
 	w.mu.Unlock()
 	for _, d := range all {
 		_ = d.msg.InProgress() // the next message may arrive

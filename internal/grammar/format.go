@@ -1,6 +1,9 @@
 package grammar
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Parts of the formats.
 const (
@@ -47,11 +50,4 @@ var formats = map[string]string{
 const bareTime = `^` + clock + offset + `?$`
 
 // formatNames lists the supported formats.
-func formatNames() []string {
-	var names []string
-	for name := range formats {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func formatNames() []string { return slices.Sorted(maps.Keys(formats)) }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -447,11 +448,7 @@ const attempts = 5
 
 // compare asks every answered question once more, alone and without caches.
 func (x *runner) compare(ctx context.Context) error {
-	var all []question
-	for q := range x.answers {
-		all = append(all, q)
-	}
-	for _, q := range all {
+	for _, q := range slices.Collect(maps.Keys(x.answers)) {
 		ok := false
 		for n := 0; !ok && n < attempts; n++ { // the queue may still be full
 			if err := ctx.Err(); err != nil {

@@ -3,6 +3,7 @@ package folder
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -150,12 +151,7 @@ func (f *Folder) shards(s *checkpoint.Store, index string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", index, err)
 	}
-	var shards []string
-	for _, shard := range weightMap {
-		shards = append(shards, shard)
-	}
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
+	shards := slices.Compact(slices.Sorted(maps.Values(weightMap)))
 	for _, shard := range shards {
 		if ok, err := exists(f.fsys, shard); err != nil {
 			return err
@@ -219,13 +215,8 @@ func parseIndex(raw []byte) (map[string]string, error) {
 		return nil, fmt.Errorf("%s: got %s, want an object from tensor to file", key,
 			checkpoint.Excerpt(fields[key]))
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	files := make(map[string]string, len(values))
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		var file string
 		if err := json.Unmarshal(values[name], &file); err != nil {
 			return nil, fmt.Errorf("%s: %q: got %s, want a file name", key, name,

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -183,11 +184,7 @@ func (h *Hub) lists(w http.ResponseWriter, r *http.Request, path, token string) 
 	if !ok {
 		return
 	}
-	var names []string
-	for name := range repo.Files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(repo.Files))
 	type sibling struct {
 		Name string `json:"rfilename"`
 	}
