@@ -15,16 +15,15 @@ const apetRidge = 1e-5
 
 var apetMethod = &method{
 	Method: reduce.Method{
-		Name:       "apet",
-		Title:      "ApET: tokens that a small basis fits worst",
-		Summary:    "Keeps what a few sample patches describe worst.",
-		Paper:      "https://arxiv.org/abs/2602.19870",
-		Site:       reduce.AfterEncoder,
-		Needs:      []reduce.Need{reduce.Hidden},
-		NeedsPlain: []reduce.Need{reduce.Hidden},
-		Minimum:    "1 token",
-		PerView:    true,
-		Cost:       "m·N·Cv (basis and errors) and k·N·Cv (cosines)",
+		Name:    "apet",
+		Title:   "ApET: tokens that a small basis fits worst",
+		Summary: "Keeps what a few sample patches describe worst.",
+		Paper:   "https://arxiv.org/abs/2602.19870",
+		Site:    reduce.AfterEncoder,
+		Needs:   []reduce.Need{reduce.Hidden},
+		Minimum: "1 token",
+		PerView: true,
+		Cost:    "m·N·Cv (basis and errors) and k·N·Cv (cosines)",
 		Notes: reduce.Notes{
 			Equations: `
 F are the features before the projector. A basis of m tokens is chosen by farthest points: it starts

@@ -791,6 +791,10 @@ func TestTensors(t *testing.T) {
 		Tensors(r)["retained"] != nil {
 		t.Error("plain base: want kept and no retained")
 	}
+	r = mustReduce(t, in, Options{Base: "scope", NVis: 6, Restore: true, Anchors: "covered"})
+	if gain := Tensors(r)["gain"]; gain.DType != tensor.F64 || gain.Len() != len(r.Gains) {
+		t.Errorf("covered anchors over a base with gains: got %v, want the anchors'", gain)
+	}
 }
 
 // FuzzFromTensors: shapes that do not fit, values that are not finite and any grid are errors or

@@ -109,3 +109,14 @@ func TestSummaries(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that no method lists a need twice.
+func TestNeedsOnce(t *testing.T) {
+	for _, m := range Methods() {
+		needs := m.Require(false)
+		slices.Sort(needs)
+		if once := slices.Compact(slices.Clone(needs)); len(once) != len(needs) {
+			t.Errorf("%s: needs %v", m.Name, needs)
+		}
+	}
+}

@@ -395,14 +395,14 @@ func Tensors(r *reduce.Reduction) map[string]*tensor.Tensor {
 	if r.Score != nil {
 		out["R"], out["m"], out["score"] = floats(r.Density), floats(r.MaxSim), floats(r.Score)
 	}
-	if r.Gains != nil {
-		out["gain"] = tensor.From([]int{len(r.Gains)}, r.Gains)
-	}
 	for name, v := range r.Scores {
 		out[name] = floats(v)
 	}
 	for name, v := range r.Indices {
 		out[name] = ints(v)
+	}
+	if r.Gains != nil {
+		out["gain"] = tensor.From([]int{len(r.Gains)}, r.Gains)
 	}
 	return out
 }
