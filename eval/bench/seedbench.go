@@ -191,12 +191,7 @@ func scoreSEEDPaper(q *eval.Question, answer string) eval.Score {
 
 // metricsSEEDPaper gives questions with the same id the answer of the last one.
 func metricsSEEDPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, error) {
-	last := map[string]*eval.Scored{}
-	for _, x := range all {
-		if x.Answered {
-			last[x.Question.Doc.(seedTruth).id] = x
-		}
-	}
+	last := lastAnswers(all)
 	var right, n [2]float64
 	for _, x := range all {
 		t := x.Question.Doc.(seedTruth)
@@ -204,8 +199,8 @@ func metricsSEEDPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, erro
 		if t.video {
 			kind = 1
 		}
-		if l := last[t.id]; l != nil && l != x {
-			x.Score = scoreSEEDPaper(x.Question, l.Answer)
+		if answer, ok := last[t.id]; ok {
+			x.Score = scoreSEEDPaper(x.Question, answer)
 		}
 		n[kind]++
 		right[kind] += x.Points
@@ -219,14 +214,26 @@ func metricsSEEDPaper(_ context.Context, all []*eval.Scored) (eval.Metrics, erro
 	return m, nil
 }
 
+// lastAnswers returns the last answer to each id.
+func lastAnswers(all []*eval.Scored) map[string]string {
+	last := map[string]string{}
+	for _, x := range all {
+		if x.Answered {
+			last[x.Question.Doc.(seedTruth).id] = x.Answer
+		}
+	}
+	return last
+}
+
 // writeSEED writes one line for each question.
 func writeSEED(w io.Writer, all []*eval.Scored) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
+	last := lastAnswers(all)
 	for _, x := range all {
-		id, answer := x.Question.Doc.(seedTruth).id, pytext.Strip(x.Answer)
+		id := x.Question.Doc.(seedTruth).id
 		if err := enc.Encode(map[string]string{"question_id": id,
-			"prediction": answer}); err != nil {
+			"prediction": pytext.Strip(last[id])}); err != nil {
 			return err
 		}
 	}
