@@ -238,9 +238,11 @@ func (s *Source) title() string {
 
 // finish adds the notes that all pages share.
 func (d *draft) finish(out *table.Table) *table.Table {
+	model := llava15
 	if d.t != nil {
-		out.Notes = append(out.Notes, d.budgetNote(d.t)...)
+		model = d.t.Model
 	}
+	out.Notes = append(out.Notes, budgetNote(modelTokens[model], d.Model.Info().VisualTokens)...)
 	if d.src.Scenes {
 		out.Notes = append(out.Notes, sceneNote)
 	}
@@ -338,9 +340,9 @@ func (t *printed) component(i int) string {
 	return name
 }
 
-// budgetNote says how the budgets of another model were converted.
-func (mk *Maker) budgetNote(t *printed) []string {
-	theirs, ours := modelTokens[t.Model], mk.Model.Info().VisualTokens
+// budgetNote says how budgets for the paper's model were converted for ours, whose numbers of
+// visual tokens are given; 0 depends on the picture.
+func budgetNote(theirs, ours int) []string {
 	if theirs == ours {
 		return nil
 	}
@@ -423,6 +425,8 @@ func figureName(src *Source, m matrix) string {
 	switch {
 	case m.of.key != "" && src.Scenes:
 		return fmt.Sprintf("accuracy of the task %q, %% (paper: %s)", m.task, bench.Title(m.of.key))
+	case m.of.key == "ocrbench":
+		return bench.Title(m.of.key) + ", right answers (paper: of 1,000 questions)"
 	case m.of.key != "":
 		return bench.Title(m.of.key)
 	case src.Scenes:

@@ -96,6 +96,53 @@ func TestSettings(t *testing.T) {
 	if r, err := s.reduction(576); err != nil || r.NVis != 64 {
 		t.Errorf("%+v, %v: want the share of this model's tokens", r, err)
 	}
+	for _, c := range []struct {
+		s       Setting
+		tokens  int
+		nVis    int
+		share   float64
+		anchors any
+	}{
+		{holov, 576, 64, 0, nil},
+		{holov, 256, 28, 0, "released"}, // 28.4
+		{holov, 0, 0, 1. / 9, "released"},
+		{holov, 4, 1, 0, nil},
+		{holov.with("gamma", 1.0), 256, 28, 0, nil},
+		{holov.with("anchors", "uniform"), 256, 28, 0, "uniform"},
+		{Setting{Base: "holov", NVis: 160, Share: 1. / 18}, 576, 32, 0, "released"},
+		{Setting{Base: "holov", NVis: 160, Share: 1. / 18, Plain: true}, 576, 32, 0, nil},
+		{Setting{Base: "fastv", NVis: 64}, 288, 32, 0, nil},
+		{Setting{Base: "flowcut", NVis: 64}, 256, 28, 0, "released"},
+		{Setting{Base: "divprune", Share: 0.111}, 0, 0, 0.111, "released"},
+	} {
+		r, err := c.s.reduction(c.tokens)
+		if err != nil || r.NVis != c.nVis || r.KeepRatio != c.share ||
+			r.Options["anchors"] != c.anchors {
+			t.Errorf("%s of %d tokens: got %+v, %v, want %d, %v, anchors %v: the paper's share, "+
+				"and its anchors", c.s, c.tokens, r, err, c.nVis, c.share, c.anchors)
+		}
+	}
+}
+
+// Ensure that a page says what the paper's numbers of tokens became, and of how many questions its
+// score of OCRBench is.
+func TestNotes(t *testing.T) {
+	for _, c := range []struct {
+		theirs, ours int
+		want         string
+	}{{576, 576, "[]"}, {576, 256, "the 256 tokens"}, {2880, 0, "each picture's"}} {
+		if got := fmt.Sprint(budgetNote(c.theirs, c.ours)); !strings.Contains(got, c.want) {
+			t.Errorf("%d, %d: got %s, want %q", c.theirs, c.ours, got, c.want)
+		}
+	}
+	ocr, err := tableOf(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := ocr.matrix()
+	if got := figureName(&Source{}, m); !strings.Contains(got, "1,000 questions") {
+		t.Errorf("got %q", got)
+	}
 }
 
 // opened opens the embedded model with records in a folder.

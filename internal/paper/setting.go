@@ -12,9 +12,9 @@ import (
 
 // Setting is a reduction as the paper describes it.
 type Setting struct {
-	Base    string // "" reads every token
-	NVis    int    // for the paper's model; 0 if only Share is known
-	Share   float64
+	Base    string         // "" reads every token
+	NVis    int            // for the paper's model; 0 if only Share is known
+	Share   float64        // 0: NVis of LLaVA-1.5's tokens
 	Plain   bool           // without RESTORE
 	Options map[string]any // other parameters by name
 }
@@ -29,25 +29,34 @@ var bases = map[string]string{
 	"VisPruner": "vispruner", "HoloV": "holov", "FlowCut": "flowcut",
 }
 
+// llava15 is the model of the paper's ablations.
+const llava15 = "LLaVA-1.5-7B"
+
 // modelTokens are the visual tokens of a picture in the paper's models.
-var modelTokens = map[string]int{"LLaVA-1.5-7B": 576, "LLaVA-NeXT-7B": 2880}
+var modelTokens = map[string]int{llava15: 576, "LLaVA-NeXT-7B": 2880}
 
 // reduction converts the setting for a model with that many visual tokens per picture, 0 if it
-// depends on the picture; nil is no reduction. For a number other than the paper's it keeps the
-// share. The paper's baselines outside of the decoder renumber positions; ours do not by default.
+// depends on the picture; nil is no reduction. It keeps the share of the paper's model. The paper's
+// baselines outside of the decoder renumber positions, ours do not by default; and it has no
+// covered anchors, which are our default below a ninth of the tokens.
 func (s Setting) reduction(tokens int) (*restore.Reduction, error) {
 	if s.Base == "" {
 		return nil, nil
 	}
 	r := &restore.Reduction{Base: s.Base, Plain: s.Plain, Options: map[string]any{}}
 	maps.Copy(r.Options, s.Options)
-	switch {
-	case tokens == 0:
-		r.KeepRatio = s.Share
-	case s.NVis > 0 && s.Share == 0:
-		r.NVis = s.NVis
-	default:
-		r.NVis = int(math.Round(s.Share * float64(tokens)))
+	share := s.Share
+	if share == 0 {
+		share = float64(s.NVis) / float64(modelTokens[llava15])
+	}
+	if tokens == 0 {
+		r.KeepRatio = share
+	} else {
+		r.NVis = max(1, int(math.Round(share*float64(tokens))))
+	}
+	few, merges := tokens == 0 || 9*r.NVis < tokens, !s.Plain && s.Options["gamma"] != 1.
+	if few && merges && s.Options["anchors"] == nil {
+		r.Options["anchors"] = "released"
 	}
 	o, err := seam.Reduction(r)
 	if err == nil && s.Plain && !o.Inside() && o.Positions == "" {
