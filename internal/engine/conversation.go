@@ -281,7 +281,8 @@ func (e *Engine) tokenize(messages []chat.Message, pics []*picture) ([]int32, er
 	if err := e.CheckText(text); err != nil {
 		return nil, err
 	}
-	segs, err := e.template.RenderSegments(messages, chat.Options{
+	video := slices.ContainsFunc(pics, func(p *picture) bool { return p.shape.Video })
+	segs, err := e.templateOf(video).RenderSegments(messages, chat.Options{
 		AddGenerationPrompt: true, SpecialTokens: e.special,
 	})
 	var refused *chat.RefusedError

@@ -126,6 +126,7 @@ type Engine struct {
 	warn      func(string)
 	tok       *tokenizer.Tokenizer // nil if the model has none
 	template  *chat.Template
+	clips     *chat.Template      // of dialogues with videos; nil: template
 	source    string              // where the template came from
 	proc      imageproc.Processor // nil if the model has none
 	several   imageproc.Processor // for pictures that are not alone in their prompt; nil: proc
@@ -622,6 +623,13 @@ func (e *Engine) documents() (err error) {
 		}
 	} else if e.template, err = chat.Parse(string(p.Template.Data)); err != nil {
 		return fmt.Errorf("%s: %s: %w", e.ck.Name, e.source, err)
+	}
+	if m, ok := e.m.(model.Timed); ok {
+		if _, own := m.Clip(); own != "" {
+			if e.clips, err = chat.Parse(own); err != nil {
+				return err
+			}
+		}
 	}
 	return e.endTokens()
 }

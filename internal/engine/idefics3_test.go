@@ -197,31 +197,29 @@ func TestIdefics3Conversation(t *testing.T) {
 	}
 }
 
-// Ensure that a picture without splitting is one view, and that videos, and settings of pictures
-// that the model cannot read, are refused by name.
+// Ensure that a picture without splitting is one view, and that Idefics3's videos, and settings of
+// pictures that the model cannot read, are refused by name.
 func TestIdefics3Refusals(t *testing.T) {
 	const name = "smolvlm-tiny"
 	p := openAsked(t, name, "odd")
 	pics := p.decoded(t, p.Pictures)
-	ask := func(change string, video *imageproc.Video) (*engine.Answer, error) {
+	ask := func(change string) (*engine.Answer, error) {
 		dir := copyDir(t, "testdata/"+name)
 		from, to, _ := strings.Cut(change, " -> ")
 		file := filepath.Join(dir, "preprocessor_config.json")
 		data, err := os.ReadFile(file)
 		must(t, err)
 		must(t, os.WriteFile(file, []byte(strings.Replace(string(data), from, to, 1)), 0o644))
-		r := engine.Request{Prompt: "?", Video: video, MaxTokens: 1}
-		if video == nil {
-			r.Images = engine.Pictures(pics...)
-		}
 		e, err := engine.Open(formats.Files{Model: dir}, engine.Options{Threads: 1})
 		if err != nil {
 			return nil, err
 		}
 		defer e.Close()
-		return e.Ask(context.Background(), r)
+		return e.Ask(context.Background(), engine.Request{
+			Prompt: "?", Images: engine.Pictures(pics...), MaxTokens: 1,
+		})
 	}
-	got, err := ask(`"do_image_splitting": true -> "do_image_splitting": false`, nil)
+	got, err := ask(`"do_image_splitting": true -> "do_image_splitting": false`)
 	must(t, err)
 	if n := got.Report.ImageTokens; n != 9+3 {
 		t.Errorf("one view: got %d tokens, want 9 and 3 of text", n)
@@ -230,12 +228,14 @@ func TestIdefics3Refusals(t *testing.T) {
 		`"longest_edge": 24 -> "longest_edge": 12`: "max_image_size",
 		`"longest_edge": 48 -> "height": 48`:       "longest_edge",
 	} {
-		if _, err := ask(change, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ask(change); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", change, err, want)
 		}
 	}
-	if _, err := ask(" -> ", &imageproc.Video{Frames: pics, FPS: 1}); err == nil ||
-		!strings.Contains(err.Error(), "takes no videos") {
+	_, err = open(t, "testdata/idefics3-tiny", 1).Ask(context.Background(), engine.Request{
+		Prompt: "?", Video: &imageproc.Video{Frames: pics, FPS: 1}, MaxTokens: 1,
+	})
+	if err == nil || !strings.Contains(err.Error(), "takes no videos") {
 		t.Errorf("a video: got %v, want a refusal", err)
 	}
 }

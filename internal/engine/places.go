@@ -42,11 +42,7 @@ func userMessage(text string, pics []*picture, places []int) (chat.Message, erro
 		return m, err
 	}
 	for _, p := range pics {
-		part := chat.Part{Type: "image"}
-		if p.shape.Video {
-			part.Type = "video"
-		}
-		m.Content = append(m.Content, part)
+		m.Content = append(m.Content, chat.Part{Type: kinds[p.shape.Video]})
 	}
 	m.Content = append(m.Content, chat.Part{Type: "text", Text: withoutMarks(text)})
 	return m, nil
@@ -96,11 +92,7 @@ func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
 			if at < 0 {
 				break
 			}
-			id, kind := e.m.ImageToken(), "image"
-			if strings.HasPrefix(text[at:], string(videoMark)) {
-				id, kind = e.m.VideoToken(), "video"
-			}
-			written, err := e.written(id, kind)
+			written, err := e.written(strings.HasPrefix(text[at:], string(videoMark)))
 			if err != nil {
 				return nil, err
 			}
@@ -118,15 +110,13 @@ func (e *Engine) fillMarks(segs []chat.Segment) ([]tokenizer.Segment, error) {
 }
 
 // fillMoments replaces the place of each video in a rendered prompt by one place for each of its
-// moments, after a text that tells its time. A model for which a video is one picture needs none.
-// Users' text has no places.
+// moments, between their texts. A model for which a video is one picture needs none. Users' text
+// has no places.
 func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) {
-	m, ok := e.m.(model.Timed)
-	place, known := e.tok.Token(e.m.VideoToken())
-	if !ok || !known {
+	token, whole, known := e.place(true)
+	if _, ok := e.m.(model.Timed); !ok || !known {
 		return
 	}
-	before, after := m.Around()
 	var videos []string
 	for _, p := range pics {
 		if !p.shape.Video {
@@ -135,9 +125,8 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) {
 		if p.moment == 0 {
 			videos = append(videos, "")
 		}
-		videos[len(videos)-1] += p.shape.Time + before + place + after
+		videos[len(videos)-1] += p.shape.Before + token + p.shape.After
 	}
-	whole := before + place + after
 	for i := range parts {
 		if parts[i].User {
 			continue
@@ -160,12 +149,11 @@ func (e *Engine) fillMoments(parts []tokenizer.Segment, pics []*picture) {
 // text has no places.
 func (e *Engine) frame(parts []tokenizer.Segment) error {
 	m, ok := e.m.(model.Framed)
-	token, known := e.tok.Token(e.m.ImageToken())
+	token, place, known := e.place(false)
 	if !ok || !known {
 		return nil
 	}
 	_, before, after := m.Frame()
-	place := e.place(token)
 	for i := range parts {
 		if parts[i].User || !strings.Contains(parts[i].Text, place) {
 			continue
@@ -182,44 +170,62 @@ func (e *Engine) frame(parts []tokenizer.Segment) error {
 	return nil
 }
 
-// place returns what the template writes where token, a picture's, stands in the prompt.
-func (e *Engine) place(token string) string {
-	if m, ok := e.m.(model.Framed); ok {
-		place, _, _ := m.Frame()
-		return cmp.Or(place, token)
+// place returns the token of a picture's or a video's place in a prompt, and what the template
+// writes there; known is false if the tokenizer has no such token.
+func (e *Engine) place(video bool) (token, place string, known bool) {
+	id := e.m.ImageToken()
+	if video {
+		id = e.m.VideoToken()
 	}
-	return token
+	token, known = e.tok.Token(id)
+	if m, ok := e.m.(model.Timed); ok && video {
+		place, _ = m.Clip()
+	} else if m, ok := e.m.(model.Framed); ok {
+		place, _, _ = m.Frame()
+	}
+	return token, cmp.Or(place, token), known
 }
 
-// written returns the text that the template writes for a picture between two texts. If the
-// template moves pictures to the front, it is the picture token only.
-func (e *Engine) written(id int32, kind string) (string, error) {
-	token, ok := e.tok.Token(id)
-	if !ok {
+// kinds are the types of a message's parts: of a picture, and of a video.
+var kinds = map[bool]string{false: "image", true: "video"}
+
+// written returns the text that the template writes for a picture or a video between two texts. If
+// the template moves it to the front, it is the place only.
+func (e *Engine) written(video bool) (string, error) {
+	_, place, known := e.place(video)
+	if !known {
 		return "", fmt.Errorf(
 			"engine: %s: the tokenizer has no token for a place of the prompt (%s)",
-			e.ck.Name, kind)
+			e.ck.Name, kinds[video])
 	}
-	token = e.place(token)
-	text, _, err := e.between(kind)
+	text, _, err := e.between(video)
 	if err != nil {
 		return "", err
 	}
-	if strings.Count(text, token) == 1 {
+	if strings.Count(text, place) == 1 {
 		return strings.TrimSpace(text), nil
 	}
-	return token, nil
+	return place, nil
 }
 
-// between returns what the template writes for a picture between two texts: between them, "" if
-// nothing, and in all.
-func (e *Engine) between(kind string) (text, all string, err error) {
+// templateOf returns the chat template of dialogues, with a video or without.
+func (e *Engine) templateOf(video bool) *chat.Template {
+	if video && e.clips != nil {
+		return e.clips
+	}
+	return e.template
+}
+
+// between returns what the template writes for a picture or a video between two texts: between
+// them, "" if nothing, and in all.
+func (e *Engine) between(video bool) (text, all string, err error) {
 	m := chat.Message{
 		Role: "user",
-		Content: []chat.Part{{Type: "text", Text: string(leftMark)}, {Type: kind},
+		Content: []chat.Part{{Type: "text", Text: string(leftMark)}, {Type: kinds[video]},
 			{Type: "text", Text: string(rightMark)}},
 	}
-	all, err = e.template.Render([]chat.Message{m}, chat.Options{SpecialTokens: e.special})
+	all, err = e.templateOf(video).Render([]chat.Message{m},
+		chat.Options{SpecialTokens: e.special})
 	_, right, _ := strings.Cut(all, string(leftMark))
 	if left, _, ok := strings.Cut(right, string(rightMark)); ok {
 		text = left
@@ -234,19 +240,19 @@ const mostQuoted = 200
 // template writes for a picture if that is the cause.
 func (e *Engine) misplaced(err error, pics []*picture) error {
 	for _, p := range pics {
-		id, kind, name := e.m.ImageToken(), "image", "picture"
+		name := "picture"
 		if p.shape.Video {
-			id, kind, name = e.m.VideoToken(), "video", "video"
+			name = "video"
 		}
-		token, ok := e.tok.Token(id)
-		_, all, failed := e.between(kind)
-		if token = e.place(token); ok && failed == nil && strings.Count(all, token) != 1 {
+		_, place, known := e.place(p.shape.Video)
+		_, all, failed := e.between(p.shape.Video)
+		if known && failed == nil && strings.Count(all, place) != 1 {
 			all = strings.NewReplacer(string(leftMark), "A", string(rightMark), "B").Replace(all)
 			if r := []rune(all); len(r) > mostQuoted {
 				all = string(r[len(r)-mostQuoted:])
 			}
 			return fmt.Errorf("engine: %s: the chat template (%s) writes %q for text A, a %s and "+
-				"text B, want %q once", e.ck.Name, e.source, all, name, token)
+				"text B, want %q once", e.ck.Name, e.source, all, name, place)
 		}
 	}
 	return err

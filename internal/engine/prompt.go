@@ -56,11 +56,7 @@ func (p *Prompt) IDs() []int64 {
 		case u.pic == nil:
 			ids = append(ids, int64(u.id))
 		default:
-			token := m.ImageToken()
-			if u.pic.shape.Video {
-				token = m.VideoToken()
-			}
-			for _, id := range u.pic.shape.Unpruned().IDs(token) {
+			for _, id := range u.pic.shape.Unpruned().IDs(model.Token(m, u.pic.shape)) {
 				ids = append(ids, int64(id))
 			}
 		}

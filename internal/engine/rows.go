@@ -41,41 +41,36 @@ func (u unit) shift(i int) float64 {
 	return u.pic.span() - float64(u.keys(i))
 }
 
-// units puts pics where ids has the tokens of pictures and of videos, each kind in its order: a
-// template may put all pictures of a message before its videos.
+// units puts pics where ids has their tokens. If videos have another token than pictures, each kind
+// is in its order: a template may put all pictures of a message before its videos.
 func (e *Engine) units(ids []int32, pics []*picture) ([]unit, error) {
-	var left [2][]*picture // pictures, videos
+	of := map[int32][]*picture{} // by token
 	for _, p := range pics {
-		left[kind(p.shape.Video)] = append(left[kind(p.shape.Video)], p)
+		token := model.Token(e.m, p.shape)
+		of[token] = append(of[token], p)
 	}
 	out := make([]unit, 0, len(ids))
-	var places [2]int
+	places := map[int32]int{}
 	for _, id := range ids {
 		if !e.visualToken(id) {
 			out = append(out, unit{id: id})
 			continue
 		}
-		k := kind(id == e.m.VideoToken())
-		if i := places[k]; i < len(left[k]) {
-			out = append(out, unit{pic: left[k][i]})
+		if i := places[id]; i < len(of[id]) {
+			out = append(out, unit{pic: of[id][i]})
 		}
-		places[k]++
+		places[id]++
 	}
-	for k, name := range [...]string{"picture", "video"} {
-		if places[k] != len(left[k]) {
-			return nil, fmt.Errorf("engine: prompt: %d %s places for %d %ss", places[k], name,
-				len(left[k]), name)
+	for _, kind := range []struct {
+		token int32
+		name  string
+	}{{e.m.ImageToken(), "picture"}, {e.m.VideoToken(), "video"}} {
+		if got, want := places[kind.token], len(of[kind.token]); got != want {
+			return nil, fmt.Errorf("engine: prompt: %d %s places for %d %[2]ss", got, kind.name,
+				want)
 		}
 	}
 	return out, nil
-}
-
-// kind is the index of pictures, or of videos.
-func kind(video bool) int {
-	if video {
-		return 1
-	}
-	return 0
 }
 
 // visualToken reports whether id stands for a picture or a video.

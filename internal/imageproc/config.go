@@ -153,6 +153,30 @@ func (r *Settings) string(key string) string {
 	return s
 }
 
+// Has reports whether key is there and not null.
+func (r *Settings) Has(key string) bool {
+	_, ok := r.raw(key)
+	return ok
+}
+
+// Lift makes settings of fields of the object key, if there is one, in place of those that are
+// there. names are pairs of a field's and a setting's.
+func (r *Settings) Lift(key string, names [][2]string) {
+	v, ok := r.raw(key)
+	if !ok {
+		return
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(v, &fields) != nil {
+		r.Fail(key, "got %s, want an object", short(v))
+	}
+	for _, n := range names {
+		if f := fields[n[0]]; f != nil {
+			r.m[n[1]] = f
+		}
+	}
+}
+
 // Bool returns a flag, or def if absent. A null is off, also where transformers' class has it on.
 func (r *Settings) Bool(key string, def bool) bool {
 	v, ok := r.raw(key)

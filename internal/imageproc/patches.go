@@ -288,6 +288,15 @@ func (v *Video) Check() error {
 	return nil
 }
 
+// Sampled returns the frames with the indexes at.
+func (v *Video) Sampled(at []int) []*Picture {
+	out := make([]*Picture, len(at))
+	for i, k := range at {
+		out[i] = v.Frames[k]
+	}
+	return out
+}
+
 // Moments cuts the frames of v, resized to ow by oh, into patches.
 func (q *Patches) Moments(v *Video, ow, oh int) (*Pixels, error) {
 	first := v.Frames[0]

@@ -23,8 +23,10 @@ type Pixels struct {
 	// SecondsPerMoment is the time between two frames of GridTHW if Data is a video; 0 for
 	// pictures.
 	SecondsPerMoment float64
-	// Times are, for Clips, the seconds from the start of a video to each moment; nil for others.
-	Times []float64
+	// Times are the seconds from the start of a video to each moment, and Seconds its length, for
+	// models that read them; nil and 0 for others.
+	Times   []float64
+	Seconds float64
 	// Merge is, for Patches, the side in patches of the blocks that order Data; 0 for the others.
 	Merge int
 	// RGB are, for Patches, the bytes of each picture as resized, [height, width, 3]; nil for a

@@ -50,6 +50,13 @@ func NewSplits(r *Settings) Processor {
 	return s
 }
 
+// Whole returns the processor that cuts no picture into tiles, as for the frames of a video.
+func (s *Splits) Whole() *Splits {
+	out := *s
+	out.split, out.longest = false, min(s.longest, longestSide)
+	return &out
+}
+
 // tooMany reports whether a picture may have more than [MaxTiles] tiles.
 func (s *Splits) tooMany() bool {
 	tiles := (min(s.longest, longestSide)+1)/max(1, s.Side) + 1

@@ -478,7 +478,7 @@ func wholeRows(in map[string]*tensor.Tensor, name string, width int) (rows [][]i
 // picture, its texts among them, in the order of the pictures and in that of the video's moments.
 func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	total, want := 0, 0
-	var left [2][][]int32 // tokens of pictures, and of a video's moments, that are to come
+	left := map[int32][][]int32{} // tokens of pictures that are to come, by the one for each
 	visual := func(id int32) bool {
 		return id == t.m.ImageToken() || id >= 0 && id == t.m.VideoToken()
 	}
@@ -487,14 +487,10 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 			total++
 		}
 	}
-	kind := map[bool]int{true: 1} // of a video
 	for _, p := range pics {
-		s := p.Shape()
-		own := s.IDs(t.m.ImageToken())
-		if s.Video {
-			own = s.IDs(t.m.VideoToken())
-		}
-		left[kind[s.Video]] = append(left[kind[s.Video]], own)
+		token := model.Token(t.m, p.Shape())
+		own := p.Shape().IDs(token)
+		left[token] = append(left[token], own)
 		for _, id := range own {
 			if visual(id) {
 				want++
@@ -512,15 +508,15 @@ func (t *tracing) collapse(ids []int32, pics []model.Picture) ([]int32, error) {
 	var out []int32
 	for i := 0; i < len(ids); {
 		id, n := ids[i], 1
-		k := kind[id == t.m.VideoToken()]
-		next := left[k]
+		token := t.m.ImageToken()
+		if id == t.m.VideoToken() {
+			token = id
+		}
+		next := left[token]
 		switch {
 		case len(next) > 0 && id == next[0][0] && i+len(next[0]) <= len(ids) &&
 			slices.Equal(ids[i:i+len(next[0])], next[0]):
-			n, left[k] = len(next[0]), next[1:]
-			if id = t.m.ImageToken(); k == 1 {
-				id = t.m.VideoToken()
-			}
+			n, id, left[token] = len(next[0]), token, next[1:]
 		case visual(id) && len(next) == 0:
 			return nil, fmt.Errorf("lab: trace: input_ids: the token %d at %d is of no picture", id,
 				i)

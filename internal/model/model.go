@@ -232,10 +232,11 @@ type Shape struct {
 	Pos []nn.Pos
 	// positions that the picture takes, after which text continues; 0: N
 	Span         float64
-	GridH, GridW int    // of the N tokens; 0 if they are not a grid
-	Video        bool   // the tokens are a video's, moment after moment
-	Time         string // the text before a moment of a video that is a picture of its own
-	Views        *Views // of a picture that is encoded in parts
+	GridH, GridW int  // of the N tokens; 0 if they are not a grid
+	Video        bool // the tokens are a video's, moment after moment
+	// texts around a moment of a video that is a picture of its own
+	Before, After string
+	Views         *Views // of a picture that is encoded in parts
 	// of a picture whose other tokens were left out before the encoder; nil: none were
 	Pruned *Pruned
 
@@ -440,17 +441,27 @@ type Multimodal interface {
 	Project(r *Run, features []float32, rows int) []float32
 	// ImageToken is the id that stands for a picture in a prompt.
 	ImageToken() int32
-	// VideoToken is the id that stands for a video, -1 if the model takes none.
+	// VideoToken is the id that stands for a video or its moments, -1 if the model takes none. It
+	// may be a picture's.
 	VideoToken() int32
 	// Info describes the model for `show` and reports.
 	Info() Info
 }
 
-// Timed is implemented by models that read each moment of a video as a picture of its own, after a
-// text that tells its time.
+// Token returns the id that stands in m's prompts for a picture or a video of shape s.
+func Token(m Multimodal, s *Shape) int32 {
+	if s.Video {
+		return m.VideoToken()
+	}
+	return m.ImageToken()
+}
+
+// Timed is implemented by models that read each moment of a video as a picture of its own, between
+// texts (Shape's Before and After).
 type Timed interface {
-	// Around returns the texts before and after a moment's place in a prompt.
-	Around() (before, after string)
+	// Clip returns what the chat template writes for a video, and the chat template of dialogues
+	// with videos, "" if it is the model's own.
+	Clip() (place, template string)
 }
 
 // Spelled is implemented by models whose pictures have text between their parts.

@@ -6,12 +6,11 @@
 //	X = W·[z of the patches of a cell, row by row]                        (2)
 //	picture: for each row of tiles: fake <row_r_col_c> X of each tile, newline;
 //	         then newline fake <global-img> X of the whole picture fake   (3)
+//	video of SmolVLM2: each sampled frame as a picture without tiles, after a text with its time
 //
 // The texts between the views are tokens of the decoder, a part of the picture. What reducers read
 // is the mean over a cell's patches. There is no class token: scores are the attention that a patch
 // receives in the last block, averaged over the patches of its view.
-//
-// Departure: SmolVLM2 also takes videos, which are refused here.
 package idefics3
 
 import (
@@ -42,7 +41,10 @@ type Model struct {
 	spell  func(text string) ([]int32, error) // nil: the files have no tokenizer
 }
 
-var _ model.Spelled = (*Model)(nil)
+var (
+	_ model.Spelled = (*Model)(nil)
+	_ model.Timed   = (*Model)(nil)
+)
 
 // newModel binds ck, of the given class; the error lists every weight that does not fit
 // config.json.
@@ -56,7 +58,7 @@ func newModel(ck *model.Source, class string) (model.Multimodal, error) {
 	m.proj = b.Linear("model.connector.modality_projection.proj",
 		"text hidden, vision hidden * scale_factor²", c.Text.Hidden, c.wide(), false)
 	m.Text = llama.New(b.In(decoder), c.Text)
-	m.Image, m.Video = c.ImageToken, -1
+	m.Image, m.Video = c.ImageToken, c.ImageToken
 	if err := m.Finish(b, class); err != nil {
 		return nil, err
 	}
@@ -94,6 +96,9 @@ func (m *Model) describe() {
 	}
 }
 
+// Clip implements model.Timed.
+func (m *Model) Clip() (place, template string) { return videoPlace, videoTemplate }
+
 // Spell implements model.Spelled.
 func (m *Model) Spell(ids func(text string) ([]int32, error)) { m.spell = ids }
 
@@ -128,8 +133,11 @@ func (m *Model) EncodeBytes(px *imageproc.Pixels, _ float64) int64 {
 		3*4*int64(n*m.cfg.side()*m.cfg.side())*int64(m.proj.Out)
 }
 
-// views returns the number of views of all pictures of px.
+// views returns the number of views of all pictures of px, or of the video.
 func views(px *imageproc.Pixels) (n int) {
+	if px.SecondsPerMoment > 0 {
+		return px.Shape[0]
+	}
 	for _, s := range px.Splits {
 		n += s[0]*s[1] + 1
 	}
@@ -145,19 +153,26 @@ func (m *Model) Project(_ *model.Run, features []float32, rows int) []float32 {
 var errNoTokenizer = errors.New("idefics3: picture: its views stand between texts, and the " +
 	"model's files have no tokenizer")
 
-// Pictures implements model.Multimodal. px has the shape [pictures, views, 3, side, side].
+// Pictures implements model.Multimodal. px has the shape [pictures, views, 3, side, side], or of a
+// video [frames, 3, side, side].
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	if m.spell == nil {
 		return nil, errNoTokenizer
 	}
-	side := m.cfg.Vision.ImageSide
-	if len(px.Shape) != 5 || px.Shape[0] < 1 || !slices.Equal(px.Shape[2:], []int{3, side, side}) {
-		return nil, fmt.Errorf("idefics3: pixel_values: shape %v, want [pictures views 3 %d %d] "+
-			"(config's image_size, the processor's max_image_size)", px.Shape, side, side)
+	side, shape, splits := m.cfg.Vision.ImageSide, px.Shape, px.Splits
+	video := px.SecondsPerMoment > 0 && len(shape) == 4
+	if video {
+		shape = slices.Insert(slices.Clone(shape), 1, 1)
+		splits = make([][2]int, shape[0])
 	}
-	if len(px.Splits) != px.Shape[0] {
+	if len(shape) != 5 || shape[0] < 1 || !slices.Equal(shape[2:], []int{3, side, side}) {
+		return nil, fmt.Errorf("idefics3: pixel_values: shape %v, want [pictures views 3 %d %d] "+
+			"(config's image_size, the processor's max_image_size), or of a video "+
+			"[frames 3 %[2]d %[3]d]", px.Shape, side, side)
+	}
+	if len(splits) != shape[0] {
 		return nil, fmt.Errorf("idefics3: image_splits: got %d, want one [rows columns] of tiles "+
-			"for each of %d pictures", len(px.Splits), px.Shape[0])
+			"for each of %d pictures", len(splits), shape[0])
 	}
 	if ids, err := m.spell(fake); err != nil {
 		return nil, err
@@ -165,9 +180,9 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		return nil, fmt.Errorf("idefics3: tokenizer: got %d tokens for %s, want a token of its own",
 			len(ids), fake)
 	}
-	one, most := 3*side*side, px.Shape[1]
-	pics := make([]model.Picture, px.Shape[0])
-	for i, s := range px.Splits {
+	one, most := 3*side*side, shape[1]
+	pics := make([]model.Picture, shape[0])
+	for i, s := range splits {
 		if min(s[0], s[1]) < 0 || (s[0] == 0) != (s[1] == 0) || max(s[0], s[1]) > most ||
 			s[0]*s[1]+1 > most {
 			return nil, fmt.Errorf("idefics3: image_splits: picture %d: got %v, want rows and "+
@@ -182,8 +197,12 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := l.Count * one
-		pics[i] = &picture{px.Data[i*most*one : i*most*one+n], l, model.Rigid{Of: m.shape(l)}}
+		of, n := m.shape(l), l.Count*one
+		of.Video = video
+		if i < len(px.Times) {
+			of.Before, of.After = around(px, i)
+		}
+		pics[i] = &picture{px.Data[i*most*one : i*most*one+n], l, model.Rigid{Of: of}}
 	}
 	return pics, nil
 }

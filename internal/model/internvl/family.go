@@ -43,6 +43,7 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{processorClass}, New: imageproc.NewCrops,
 	}},
+	Video:     imageproc.VideoKind{Class: "InternVLVideoProcessor", New: withClips},
 	Texts:     map[string]string{"start_image_token": before, "end_image_token": after},
 	Published: []string{"internvl3-1b", "internvl3-2b", "internvl3-8b"}, Shapes: shapes,
 	Across: 3, Budgets: []string{"all", "1280", "640", "320"},
@@ -56,7 +57,7 @@ var export = &checkpoint.Export{
 	Vocabulary: []string{decoder + "model.embed_tokens.weight", decoder + "lm_head.weight"},
 	Named: map[string]string{
 		"start_image_token": before, "end_image_token": after, "context_image_token": place,
-		"video_token": "<video>",
+		"video_token": videoPlace,
 	},
 	Processor: model.Settings(ParseConfig, func(c *Config) map[string]any {
 		return map[string]any{

@@ -30,7 +30,7 @@ var gguf = &checkpoint.GGUF{
 		{"mm.model.mlp.1", "multi_modal_projector.linear_1"},
 		{"mm.model.mlp.3", "multi_modal_projector.linear_2"},
 	},
-	Picture: place + `\n`,
+	Picture: place + `\n`, Video: videoPlace + `\n`,
 	Convert: convert,
 }
 

@@ -1,5 +1,6 @@
 // Package internvl is InternVL 2.5, 3 and 3.5 in transformers' form: an InternViT encoder, a
-// projector of cells of patches, and a Qwen2, Qwen3 or LLaMA decoder, for pictures in tiles.
+// projector of cells of patches, and a Qwen2, Qwen3 or LLaMA decoder, for pictures in tiles and for
+// videos, whose frames are pictures of one tile.
 // Source: InternVL 1.5 (arXiv 2404.16821, tiles and pixel shuffle), InternVL3 (arXiv 2504.10479),
 // and Hugging Face transformers 5.24 InternVLForConditionalGeneration.
 //
@@ -22,11 +23,13 @@ import (
 	"github.com/restore-vlm/restore/internal/nn"
 )
 
-// Tokens that stand for a picture in a prompt, and before and after it.
+// Tokens that stand for a picture in a prompt, and before and after it, and what templates write
+// for a video.
 const (
-	place  = "<IMG_CONTEXT>"
-	before = "<img>"
-	after  = "</img>"
+	place      = "<IMG_CONTEXT>"
+	before     = "<img>"
+	after      = "</img>"
+	videoPlace = "<video>"
 )
 
 // wholeAndTiles is the number of views of a square picture of three by three tiles, the case for
@@ -43,7 +46,10 @@ type Model struct {
 	order  []int32 // rows of a view that make its class row and its cells, see [cells]
 }
 
-var _ model.Framed = (*Model)(nil)
+var (
+	_ model.Framed = (*Model)(nil)
+	_ model.Timed  = (*Model)(nil)
+)
 
 // New binds ck; the error lists every weight that does not fit config.json.
 func New(ck *model.Source) (model.Multimodal, error) {
@@ -59,7 +65,7 @@ func New(ck *model.Source) (model.Multimodal, error) {
 	m.w1 = p.Linear("linear_1", "text hidden, vision hidden * cell", hidden, width, true)
 	m.w2 = p.Linear("linear_2", "text hidden, text hidden", hidden, hidden, true)
 	m.Text = llama.New(b.In(decoder), c.Text)
-	m.Image, m.Video = c.ImageToken, -1
+	m.Image, m.Video = c.ImageToken, c.ImageToken
 	if err := m.Finish(b, architecture); err != nil {
 		return nil, err
 	}
@@ -100,6 +106,9 @@ func cells(rows, cols, merge int) []int32 {
 	}
 	return order
 }
+
+// Clip implements model.Timed.
+func (m *Model) Clip() (place, template string) { return videoPlace, "" }
 
 // Frame implements model.Framed: the processor writes these tokens, not the chat template.
 func (m *Model) Frame() (place, first, last string) { return "", before, after }
@@ -233,7 +242,7 @@ func (m *Model) visual(
 }
 
 // Pictures implements model.Multimodal: px are the views of all pictures, [views, 3, side, side],
-// each picture's tiles row by row and then the whole.
+// each picture's tiles row by row and then the whole. A video's are its frames.
 func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 	side := m.vision.ImageSide
 	if s := px.Shape; len(s) != 4 || s[0] < 1 || s[1] != 3 || s[2] != side || s[3] != side {
@@ -266,7 +275,14 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 			last := (views - 1) * one
 			part = nn.Joined([][]float32{part[last:], part[:last]})
 		}
-		pics = append(pics, &picture{m, part, views, model.Rigid{Of: m.shape(rows, cols)}})
+		s := m.shape(rows, cols)
+		if px.SecondsPerMoment > 0 {
+			s.Video, s.Before = true, fmt.Sprintf("\nFrame%d: ", i+1)
+			if i == 0 {
+				s.Before = s.Before[1:]
+			}
+		}
+		pics = append(pics, &picture{m, part, views, model.Rigid{Of: s}})
 		first += views
 	}
 	if first != px.Shape[0] {

@@ -246,8 +246,8 @@ func settings(data []byte) (config, processor map[string]any, err error) {
 }
 
 // conversation is the authors' conversation conversationName (conversation.py) as a chat template.
-// A system message replaces the default one. Each picture stands on a line of its own, as in their
-// examples.
+// A system message replaces the default one. Each picture, or frame of a video, stands on a line of
+// its own, as in their examples.
 const (
 	conversationName = "internvl2_5"
 	conversation     = `
@@ -258,7 +258,8 @@ const (
   {{- '<|im_start|>' ~ m.role ~ '\n' -}}
   {%- if m.content is string -%}{{- m.content -}}
   {%- else -%}{%- for part in m.content -%}
-    {{- '` + place + `\n' if part.type == 'image' else part.text -}}
+    {{- '` + place + `\n' if part.type == 'image'
+      else '` + videoPlace + `\n' if part.type == 'video' else part.text -}}
   {%- endfor -%}{%- endif -%}
   {{- '` + turnEnd + `\n' -}}
 {%- endfor -%}

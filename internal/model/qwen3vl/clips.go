@@ -131,10 +131,7 @@ func (c *clips) ProcessVideo(v *imageproc.Video) (*imageproc.Pixels, error) {
 		return nil, fmt.Errorf("qwen3vl: video: got %d frames, of which %d are read, want at "+
 			"least %d", len(v.Frames), len(at), c.frames.Temporal)
 	}
-	short := &imageproc.Video{FPS: v.FPS}
-	for _, i := range at {
-		short.Frames = append(short.Frames, v.Frames[i])
-	}
+	short := &imageproc.Video{FPS: v.FPS, Frames: v.Sampled(at)}
 	first := short.Frames[0]
 	ow, oh, err := c.fit(len(at), first.Width, first.Height)
 	if err != nil {

@@ -68,8 +68,14 @@ func (m *Model) sizes(tokens int) *model.Sizes {
 	return s
 }
 
-// Around implements model.Timed.
-func (m *Model) Around() (before, after string) { return "<|vision_start|>", "<|vision_end|>" }
+// The marks around a picture, and around each moment of a video.
+const (
+	before = "<|vision_start|>"
+	after  = "<|vision_end|>"
+)
+
+// Clip implements model.Timed.
+func (m *Model) Clip() (place, template string) { return before + "<|video_pad|>" + after, "" }
 
 // EncodeBytes implements model.Multimodal.
 func (m *Model) EncodeBytes(px *imageproc.Pixels, share float64) int64 {
@@ -101,7 +107,7 @@ func (m *Model) Pictures(px *imageproc.Pixels) ([]model.Picture, error) {
 			s.Video, s.Fixed = true, "this is a video"
 		}
 		if px.Times != nil {
-			s.Time = fmt.Sprintf("<%.1f seconds>", px.Times[i])
+			s.Before, s.After = fmt.Sprintf("<%.1f seconds>", px.Times[i])+before, after
 		}
 		pics[i] = m.Picture(px.Data[at:at+n], []cells.Part{part}, s)
 		at += n
