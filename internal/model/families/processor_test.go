@@ -17,8 +17,8 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 )
 
-// published are the published documents of two families, without canvases and settings of frames,
-// which are the defaults.
+// published are the published documents of families with videos, without canvases and settings of
+// frames that are the defaults.
 var published = map[string]*checkpoint.Parts{
 	"onevision": parts("LlavaOnevisionForConditionalGeneration",
 		`{"image_processor_type":"LlavaOnevisionImageProcessor","do_pad":true,`+
@@ -38,6 +38,19 @@ var published = map[string]*checkpoint.Parts{
 			`"max_pixels":12845056}`,
 		`{"video_processor_type":"Qwen2VLVideoProcessor","do_sample_frames":false,`+
 			`"size":{"shortest_edge":3136,"longest_edge":12845056}}`),
+	"smolvlm": parts("SmolVLMForConditionalGeneration",
+		`{"image_processor_type":"SmolVLMImageProcessor","do_image_splitting":true,`+
+			`"image_mean":[0.5,0.5,0.5],"image_std":[0.5,0.5,0.5],`+
+			`"max_image_size":{"longest_edge":384},"size":{"longest_edge":1536}}`,
+		`{"do_image_splitting":true,"max_image_size":{"longest_edge":384},`+
+			`"size":{"longest_edge":1536},"video_sampling":{"fps":1,"max_frames":64,`+
+			`"video_size":{"longest_edge":384}}}`),
+	"internvl": parts("InternVLForConditionalGeneration",
+		`{"image_processor_type":"GotOcr2ImageProcessorFast",`+
+			`"image_mean":[0.5,0.5,0.5],"image_std":[0.5,0.5,0.5],`+
+			`"size":{"height":448,"width":448}}`,
+		`{"video_processor_type":"InternVLVideoProcessor","do_sample_frames":true,`+
+			`"num_frames":2,"size":{"height":448,"width":448}}`),
 }
 
 func parts(architecture, pictures, videos string) *checkpoint.Parts {
