@@ -70,7 +70,8 @@ func (e *Engine) aboutVideos() (class, refused string) {
 	if err != nil || e.videos() == nil {
 		return "", ""
 	}
-	return f.Video.Class, ""
+	kind, _ := families.VideoKind(f, e.ck.Parts())
+	return kind.Class, ""
 }
 
 // Settings of generation that transformers' generate applies by default and this program does not,

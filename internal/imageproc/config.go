@@ -83,6 +83,16 @@ type VideoKind struct {
 	New   func(r *Settings, p Processor) Processor
 }
 
+// VideoKindOf returns the one of kinds that video_preprocessor_config.json names, or the first.
+func VideoKindOf(videoConfigJSON []byte, kinds []VideoKind) VideoKind {
+	var c struct {
+		Class string `json:"video_processor_type"`
+	}
+	_ = json.Unmarshal(videoConfigJSON, &c) // WithVideo returns the error
+	at := slices.IndexFunc(kinds, func(k VideoKind) bool { return k.Class == c.Class })
+	return kinds[max(at, 0)]
+}
+
 // WithVideo returns p completed by the video processor that video_preprocessor_config.json
 // describes, which must be of the given kind.
 func WithVideo(p Processor, videoConfigJSON []byte, kind VideoKind) (Processor, error) {

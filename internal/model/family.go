@@ -21,8 +21,9 @@ type Family struct {
 	// Texts are what the processor writes in and around pictures, by the names under which
 	// tokenizer_config.json or processor_config.json may have other texts.
 	Texts map[string]string
-	// Video is the video processor; without a class the family takes no videos.
-	Video imageproc.VideoKind
+	// Videos are the video processors, the published models' first; without one the family takes
+	// no videos.
+	Videos []imageproc.VideoKind
 	// Published are models whose speed is measured without their weights, and Shapes their
 	// config.json, see Shape.
 	Published []string

@@ -88,18 +88,25 @@ func Prepares(name string, p *checkpoint.Parts) (_ imageproc.Processor, noVideos
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if f.Video.Class == "" {
+	if f.Videos == nil {
 		return proc, nil, nil
 	}
-	part := p.Video
-	if part.Data == nil {
-		part = p.Processor
-	}
-	both, err := imageproc.WithVideo(proc, part.Data, f.Video)
+	kind, part := VideoKind(f, p)
+	both, err := imageproc.WithVideo(proc, part.Data, kind)
 	if err != nil {
 		return proc, fmt.Errorf("%s: %s: %w", name, part.From, err), nil
 	}
 	return both, nil, nil
+}
+
+// VideoKind returns the kind of video processor of a model of a family with videos, and its
+// settings.
+func VideoKind(f *model.Family, p *checkpoint.Parts) (imageproc.VideoKind, checkpoint.Part) {
+	part := p.Video
+	if part.Data == nil {
+		part = p.Processor
+	}
+	return imageproc.VideoKindOf(part.Data, f.Videos), part
 }
 
 // checkTexts returns an error if the files name other texts than those that are written for

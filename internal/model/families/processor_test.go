@@ -306,3 +306,31 @@ func FuzzVideo(f *testing.F) {
 		}
 	})
 }
+
+// Ensure that an older Qwen whose files name Qwen3-VL's video processor has its sampled frames and
+// sizes, and the seconds between moments of transformers 5.24 (Qwen2_5_VLProcessor).
+func TestOlderQwenClips(t *testing.T) {
+	p := *published["qwen25vl"]
+	p.Video.Data = []byte(`{"video_processor_type":"Qwen3VLVideoProcessor","patch_size":14,` +
+		`"size":{"shortest_edge":4096,"longest_edge":200000}}`)
+	for _, c := range []struct {
+		n       int
+		fps     float64
+		w, h    int
+		grid    [3]int
+		seconds float32
+	}{
+		{5, 2, 96, 64, [3]int{3, 4, 6}, 1},
+		{16, 12.5, 96, 64, [3]int{2, 4, 6}, 0.64},
+		{31, 29.97, 64, 48, [3]int{2, 4, 4}, 0.51718384},
+		{9, 1, 40, 30, [3]int{5, 2, 2}, 2},
+		{100, 24, 64, 48, [3]int{4, 4, 4}, 1.0416666},
+	} {
+		v := clip(c.n, c.w, c.h)
+		v.FPS = c.fps
+		px, err := prepares(t, &p).(imageproc.VideoProcessor).ProcessVideo(v)
+		if err != nil || px.GridTHW[0] != c.grid || float32(px.SecondsPerMoment) != c.seconds {
+			t.Errorf("%+v: got %v, %v, %v", c, px.GridTHW, px.SecondsPerMoment, err)
+		}
+	}
+}

@@ -19,14 +19,14 @@ const (
 // Family is Idefics3, and SmolVLM; in llama.cpp's files also SmolVLM2, which has no name of its own
 // there.
 var Family = family("idefics3", architecture, "Idefics3ImageProcessor", gguf,
-	imageproc.VideoKind{}, "smolvlm-256m", "smolvlm-500m")
+	nil, "smolvlm-256m", "smolvlm-500m")
 
 // SmolVLM2 is the same under other names, and takes videos.
 var SmolVLM2 = family("smolvlm", smolVLM, "SmolVLMImageProcessor", nil,
-	imageproc.VideoKind{Class: "SmolVLMVideoProcessor", New: withClips}, "smolvlm2-2.2b")
+	[]imageproc.VideoKind{{Class: "SmolVLMVideoProcessor", New: withClips}}, "smolvlm2-2.2b")
 
 func family(
-	name, class, processor string, g *checkpoint.GGUF, video imageproc.VideoKind,
+	name, class, processor string, g *checkpoint.GGUF, videos []imageproc.VideoKind,
 	published ...string,
 ) model.Family {
 	return model.Family{
@@ -39,7 +39,7 @@ func family(
 		},
 		Text:       textonly.New(class+", text only", decoder, parseText),
 		Processors: []imageproc.Kind{{Classes: []string{processor}, New: imageproc.NewSplits}},
-		Video:      video,
+		Videos:     videos,
 		Texts: map[string]string{
 			"fake_image_token": fake, "global_image_token": global, "image_token": place,
 		},

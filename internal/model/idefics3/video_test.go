@@ -21,7 +21,7 @@ func with(t testing.TB, more string) (*clips, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err = imageproc.WithVideo(p, []byte("{"+pictures+more+"}"), SmolVLM2.Video)
+	p, err = imageproc.WithVideo(p, []byte("{"+pictures+more+"}"), SmolVLM2.Videos[0])
 	if err != nil {
 		return nil, err
 	}

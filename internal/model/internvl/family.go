@@ -43,7 +43,7 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{processorClass}, New: imageproc.NewCrops,
 	}},
-	Video:     imageproc.VideoKind{Class: "InternVLVideoProcessor", New: withClips},
+	Videos:    []imageproc.VideoKind{{Class: "InternVLVideoProcessor", New: withClips}},
 	Texts:     map[string]string{"start_image_token": before, "end_image_token": after},
 	Published: []string{"internvl3-1b", "internvl3-2b", "internvl3-8b"}, Shapes: shapes,
 	Across: 3, Budgets: []string{"all", "1280", "640", "320"},

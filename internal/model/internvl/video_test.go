@@ -18,7 +18,7 @@ func with(t testing.TB, more string) (*clips, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err = imageproc.WithVideo(p, []byte("{"+pictures+more+"}"), Family.Video)
+	p, err = imageproc.WithVideo(p, []byte("{"+pictures+more+"}"), Family.Videos[0])
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,9 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"LlavaOnevisionImageProcessor"}, New: newProcessor,
 	}},
-	Video:     imageproc.VideoKind{Class: "LlavaOnevisionVideoProcessor", New: withVideos},
+	Videos: []imageproc.VideoKind{
+		{Class: "LlavaOnevisionVideoProcessor", New: withVideos},
+	},
 	Published: []string{"llava-onevision-0.5b", "llava-onevision-7b"}, Shapes: shapes,
 	Across: 3, Budgets: []string{"all", "1458", "640", "320"},
 }

@@ -19,7 +19,7 @@ var Family = model.Family{
 		Bias: llama.Biased, GGUF: gguf,
 	},
 	New: New, Text: qwen2vl.Text(architecture), Processors: qwen2vl.Processors,
-	Video:     qwen2vl.Video,
+	Videos:    qwen2vl.Videos,
 	Published: []string{"qwen2.5-vl-3b", "qwen2.5-vl-7b"}, Shapes: shapes,
 	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }

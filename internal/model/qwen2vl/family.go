@@ -8,6 +8,7 @@ import (
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/cells"
 	"github.com/restore-vlm/restore/internal/model/llama"
+	"github.com/restore-vlm/restore/internal/model/qwen3vl"
 	"github.com/restore-vlm/restore/internal/model/textonly"
 )
 
@@ -20,7 +21,7 @@ var Family = model.Family{
 		Name: "qwen2_vl", Architectures: []string{architecture}, Forms: Forms, Bias: llama.Biased,
 		GGUF: gguf,
 	},
-	New: New, Text: Text(architecture), Processors: Processors, Video: Video,
+	New: New, Text: Text(architecture), Processors: Processors, Videos: Videos,
 	Published: []string{"qwen2-vl-2b", "qwen2-vl-7b"}, Shapes: shapes,
 	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
@@ -28,7 +29,8 @@ var Family = model.Family{
 //go:embed shapes
 var shapes embed.FS
 
-// Processors prepare pictures. The last class is mlx-vlm's, which also writes it for older models.
+// Processors prepare pictures. The last class is mlx-vlm's, which also writes it for older models,
+// and with it the class of Qwen3-VL's videos.
 var Processors = []imageproc.Kind{{
 	Classes: []string{
 		"Qwen2VLImageProcessor", "Qwen2_5_VLImageProcessor", "Qwen3VLImageProcessor",
@@ -36,8 +38,10 @@ var Processors = []imageproc.Kind{{
 	New: imageproc.NewPatches,
 }}
 
-// Video prepares videos.
-var Video = imageproc.VideoKind{Class: "Qwen2VLVideoProcessor", New: withVideos}
+// Videos prepare videos.
+var Videos = []imageproc.VideoKind{
+	{Class: "Qwen2VLVideoProcessor", New: withVideos}, qwen3vl.Clips,
+}
 
 // Text returns the constructor of a model without encoder.
 func Text(architecture string) func(ck *model.Source) (model.Multimodal, error) {

@@ -142,6 +142,8 @@ func (c *clips) ProcessVideo(v *imageproc.Video) (*imageproc.Pixels, error) {
 		return nil, err
 	}
 	px.Times = c.times(at, v.FPS)
+	rate := float64(float64(len(at))/float64(len(v.Frames))) * v.FPS
+	px.SecondsPerMoment = float64(c.frames.Temporal) / rate
 	return px, nil
 }
 

@@ -21,7 +21,7 @@ func published(t testing.TB, more string) *clips {
 		t.Fatal(err)
 	}
 	p, err = imageproc.WithVideo(p, []byte(`{"patch_size":16,`+more+
-		`"size":{"shortest_edge":4096,"longest_edge":25165824}}`), Family.Video)
+		`"size":{"shortest_edge":4096,"longest_edge":25165824}}`), Clips)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,10 +22,13 @@ var Family = model.Family{
 	Processors: []imageproc.Kind{{
 		Classes: []string{"Qwen2VLImageProcessor"}, New: imageproc.NewPatches,
 	}},
-	Video:     imageproc.VideoKind{Class: "Qwen3VLVideoProcessor", New: withClips},
+	Videos:    []imageproc.VideoKind{Clips},
 	Published: []string{"qwen3-vl-2b", "qwen3-vl-4b", "qwen3-vl-8b"}, Shapes: shapes,
 	Budgets: []string{"all", "0.3333", "0.2222", "0.1111"},
 }
+
+// Clips prepares videos.
+var Clips = imageproc.VideoKind{Class: "Qwen3VLVideoProcessor", New: withClips}
 
 //go:embed shapes
 var shapes embed.FS
