@@ -135,6 +135,26 @@ type GGUF struct {
 	Picture, Video string // their texts in a prompt
 	// Convert completes Config, Processor and Video.
 	Convert func(m *Converted) error
+	// Joined is how Ollama writes the family; nil: not read.
+	Joined *Joined
+	// Template is the chat template of files without one; "": there is none.
+	Template string
+}
+
+// Joined is how Ollama writes a family: decoder, encoder and projector in one file, with keys and
+// names of its own.
+type Joined struct {
+	Architecture string // general.architecture
+	// Keys are pairs of a key without the architecture, and llama.cpp's: of the decoder without the
+	// architecture, of the encoder whole. Other keys of the encoder begin with "vision." here and
+	// with "clip.vision." there.
+	Keys [][2]string
+	// Names are pairs of the name of an encoder's or projector's tensor, and llama.cpp's, like
+	// [GGUF.Names].
+	Names [][2]string
+	// More returns the values of llama.cpp's keys that the file leaves out or that differ there,
+	// and further Names.
+	More func(f Metadata) (values map[string]any, names [][2]string, err error)
 }
 
 // Metadata are the keys and tensors of a file. Getters return the default if there is no such key.

@@ -126,8 +126,11 @@ func laterPart(name string) bool {
 func (f *file) checkArchitecture(families checkpoint.Families) error {
 	var known []string
 	for _, family := range families {
-		if family.GGUF != nil {
-			known = append(known, family.GGUF.Decoders...)
+		if g := family.GGUF; g != nil {
+			known = append(known, g.Decoders...)
+			if g.Joined != nil && !slices.Contains(known, g.Joined.Architecture) {
+				known = append(known, g.Joined.Architecture)
+			}
 		}
 	}
 	known = append(known, archClip)

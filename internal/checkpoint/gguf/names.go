@@ -76,9 +76,9 @@ func (f *file) decoder(w weights, g *checkpoint.GGUF, sizes object) error {
 	}
 	for i := range tensors {
 		t := &tensors[i]
-		if strings.HasPrefix(t.name, "v.") || strings.HasPrefix(t.name, "mm.") {
-			return fmt.Errorf("tensor %.80q: an encoder in the decoder's file, as Ollama writes "+
-				"it: %w, want llama.cpp's two files", t.name, errs.ErrUnsupported)
+		if ofEncoder(t.name) {
+			return fmt.Errorf("tensor %.80q: an encoder in the decoder's file of architecture %s: "+
+				"%w, want llama.cpp's two files", t.name, f.architecture(), errs.ErrUnsupported)
 		}
 		name, ok := rename(t.name, table)
 		if t.name == pairFactors {
@@ -225,7 +225,7 @@ func (f *file) tower(w weights, names [][2]string, g *checkpoint.GGUF, heads int
 			continue
 		case g.Offset && isNorm(name):
 			x = t.lessOne()
-		case g.PermutedTower && (strings.Contains(name, ".attn_q.") ||
+		case g.PermutedTower && !f.joined && (strings.Contains(name, ".attn_q.") ||
 			strings.Contains(name, ".attn_k.")):
 			x, err = t.unpermuted(heads)
 		case stack && queries.Replace(name) != name:

@@ -64,12 +64,17 @@ func openModel(s *checkpoint.Store, path, projector string, families checkpoint.
 	if err != nil {
 		return err
 	}
-	if projector == "" {
-		if projector, err = nextTo(path); err != nil {
-			return fmt.Errorf("checkpoint: %s: %w", path, err)
-		}
+	f, p, err := f.separate(families)
+	if err == nil && p != nil && projector != "" {
+		err = &errs.OptionError{Name: "mmproj", Got: projector, Want: "none",
+			Why: "the model's file has an encoder", Fault: errs.Conflict}
 	}
-	var p *file
+	if err == nil && p == nil && projector == "" {
+		projector, err = nextTo(path)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
 	if projector != "" {
 		if p, err = open(s, projector, families); err != nil {
 			return err
@@ -86,7 +91,7 @@ func openModel(s *checkpoint.Store, path, projector string, families checkpoint.
 func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) (err error) {
 	defer func() { // a value of another kind comes before what its default led to
 		if p != nil && p.wrong != nil {
-			err = inProjector(p.wrong)
+			err = p.inProjector(p.wrong)
 		}
 		if f.wrong != nil {
 			err = f.wrong
@@ -98,7 +103,7 @@ func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) (er
 	}
 	family, err := familyOf(f, p, families)
 	if err != nil {
-		return inProjector(err)
+		return p.inProjector(err)
 	}
 	g := family.GGUF
 	m := &checkpoint.Converted{
@@ -122,7 +127,7 @@ func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) (er
 	}
 	if p != nil {
 		if err := p.convert(w, g, m); err != nil {
-			return inProjector(err)
+			return p.inProjector(err)
 		}
 	}
 	if err := g.Convert(m); err != nil {
@@ -131,8 +136,11 @@ func assemble(s *checkpoint.Store, f, p *file, families checkpoint.Families) (er
 	return documents(s, f, v, g, m)
 }
 
-// inProjector wraps an error in the projector's file.
-func inProjector(err error) error {
+// inProjector wraps an error in the projector's file p, which is nil if there is none.
+func (p *file) inProjector(err error) error {
+	if p != nil && p.joined {
+		return err
+	}
 	return fmt.Errorf("the projector's file (mmproj): %w", err)
 }
 
@@ -160,7 +168,9 @@ func documents(
 	from := s.What.Name + " (metadata)"
 	d := &s.Docs
 	d.Each(func(_ string, part *checkpoint.Part) { part.From = from })
-	d.Processor.From = "projector file (mmproj)"
+	if !f.joined {
+		d.Processor.From = "projector file (mmproj)"
+	}
 	if d.Config.Data, err = json.Marshal(m.Config); err != nil {
 		return err
 	}
@@ -180,7 +190,7 @@ func documents(
 		d.Tokenizer.From = "tokenizer.ggml.model in the metadata"
 	}
 	// llama.cpp's converter writes the name of a template for some models
-	if text := f.Text("tokenizer.chat_template", ""); strings.Contains(text, "{") {
+	if text := f.Text("tokenizer.chat_template", g.Template); strings.Contains(text, "{") {
 		d.Template.Data = []byte(withPictures(text, g))
 	}
 	var end []int
@@ -192,6 +202,9 @@ func documents(
 	add(v.eos)
 	for _, key := range []string{"eot_token_id", "eom_token_id"} {
 		add(f.Number("tokenizer.ggml."+key, -1))
+	}
+	for _, id := range f.Numbers("tokenizer.ggml.eos_token_ids") { // Ollama's
+		add(id)
 	}
 	for _, text := range ends {
 		if id, ok := v.ids[text]; ok && v.pieces[id].Kind != tokenizer.NormalPiece {

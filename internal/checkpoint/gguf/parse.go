@@ -37,6 +37,7 @@ type file struct {
 	keys    map[string]value
 	tensors []tensorInfo
 	wrong   error // of the first key whose value is of another kind than what was read
+	joined  bool  // this is a part of one that Ollama wrote, see separate
 }
 
 // tensorInfo is a tensor in the form of the file.

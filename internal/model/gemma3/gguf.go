@@ -3,6 +3,8 @@ package gemma3
 import (
 	"fmt"
 	"maps"
+	"math"
+	"slices"
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
@@ -28,6 +30,106 @@ var gguf = &checkpoint.GGUF{
 	},
 	Picture: before,
 	Convert: convert,
+	Joined: &checkpoint.Joined{
+		Architecture: "gemma3",
+		Keys: [][2]string{
+			{"rope.local.freq_base", "rope.freq_base_swa"},
+			{"rope.global.freq_base", "rope.freq_base"},
+		},
+		Names: [][2]string{
+			{"v.patch_embedding", "v.patch_embd"}, {"v.position_embedding", "v.position_embd"},
+			{"v.post_layernorm", "v.post_ln"},
+			{"v.blk.N.layer_norm1", "v.blk.N.ln1"}, {"v.blk.N.layer_norm2", "v.blk.N.ln2"},
+			{"v.blk.N.attn_output", "v.blk.N.attn_out"},
+			{"v.blk.N.mlp.fc1", "v.blk.N.ffn_up"}, {"v.blk.N.mlp.fc2", "v.blk.N.ffn_down"},
+			{"mm.mm_input_projection", "mm.input_projection"},
+			{"mm.mm_soft_emb_norm", "mm.soft_emb_norm"},
+		},
+		More: joined,
+	},
+	Template: template,
+}
+
+// template gives the prompts of the published chat template.
+const template = `{{ bos_token }}
+{%- macro said(content) -%}
+    {%- if content is string %}{{ content | trim }}{% else %}
+        {%- for part in content -%}
+            {%- if part['type'] == 'image' %}{{ '<start_of_image>' }}
+            {%- elif part['type'] == 'text' %}{{ part['text'] | trim }}{% endif %}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro %}
+{%- set first = namespace(text='', turns=messages) %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system = messages[0]['content'] %}
+    {%- set first.text = (system if system is string else system[0]['text']) + '\n\n' %}
+    {%- set first.turns = messages[1:] %}
+{%- endif %}
+{%- for turn in first.turns %}
+    {%- if (turn['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+    {%- endif %}
+    {{- '<start_of_turn>' + ('model' if turn['role'] == 'assistant' else turn['role']) + '\n' }}
+    {{- (first.text if loop.first else '') + said(turn['content']) + '<end_of_turn>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}`
+
+// What no file of Ollama says: that published models of 4B and more, all with an encoder, have a
+// rotation stretched by 8 and a context of longContext, while its early files name a shorter one.
+const (
+	stretch     = 8
+	longContext = 131072
+	layers1b    = 26 // of a model for which some files name a softcapping that it does not have
+)
+
+// joined returns what Ollama's files leave out or have otherwise.
+func joined(f checkpoint.Metadata) (map[string]any, [][2]string, error) {
+	const (
+		eps, kind     = "gemma3.attention.layer_norm_rms_epsilon", "gemma3.rope.scaling.type"
+		pattern       = "gemma3.attention.sliding_window_pattern"
+		blocks, patch = "gemma3.block_count", "gemma3.vision.patch_size"
+	)
+	half := []float64{0.5, 0.5, 0.5}
+	values := map[string]any{
+		eps: f.Float(eps, 1e-6), "tokenizer.ggml.add_space_prefix": false, "clip.use_gelu": true,
+		"clip.vision.image_mean": half, "clip.vision.image_std": half,
+	}
+	encoder := f.Number(patch, 0) > 0
+	if f.Text(kind, "") == "" &&
+		(encoder || f.Number("gemma3.context_length", 0) >= longContext) {
+		values[kind], values["gemma3.rope.scaling.factor"] = "linear", stretch
+	}
+	if f.Number(blocks, 0) == layers1b {
+		values["gemma3.final_logit_softcapping"] = 0
+	}
+	if sliding := f.Flags(pattern); sliding != nil {
+		every := slices.Index(sliding, false) + 1
+		if every == 0 {
+			every = len(sliding) + 1
+		}
+		for i, on := range sliding {
+			if on == ((i+1)%every == 0) {
+				return nil, nil, fmt.Errorf("key %q: %v: %w, want no window in every layer of the "+
+					"same distance", pattern, sliding, errs.ErrUnsupported)
+			}
+		}
+		values[pattern] = every
+	}
+	if !encoder {
+		return values, nil, nil
+	}
+	side, err := f.Required("gemma3.vision.image_size")
+	const tokens = "gemma3.mm.tokens_per_image"
+	n := f.Number(tokens, 256)
+	grid, along := side/f.Number(patch, 1), int(math.Sqrt(float64(n)))
+	if err == nil && (along < 1 || along*along != n || grid%along != 0) {
+		err = fmt.Errorf("key %q: got %d, want the square of a divisor of the %d patches along "+
+			"a side", tokens, n, grid)
+	} else if err == nil {
+		values["clip.vision.projector.scale_factor"] = grid / along
+	}
+	return values, nil, err
 }
 
 // end is the token after a turn.

@@ -27,7 +27,7 @@ const (
 var Family = model.Family{
 	Family: checkpoint.Family{
 		Name: "llava", Architectures: []string{architecture}, Tower: towerType, Forms: forms,
-		Export: export(ParseConfig), GGUF: gguf(false, "llama"),
+		Export: export(ParseConfig), GGUF: gguf(false, nil, "", "llama"),
 	},
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, architecture, ParseConfig)
@@ -41,7 +41,7 @@ var Family = model.Family{
 var Mistral3 = model.Family{
 	Family: checkpoint.Family{
 		Name: "mistral3", Architectures: []string{mistral3}, Forms: forms,
-		Export: export(ParseMistral3), GGUF: gguf(true, "llama", "mistral3"),
+		Export: export(ParseMistral3), GGUF: gguf(true, joined, chat, "llama", "mistral3"),
 	},
 	New: func(ck *model.Source) (model.Multimodal, error) {
 		return newModel(ck, mistral3, ParseMistral3)

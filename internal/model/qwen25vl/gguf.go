@@ -6,20 +6,55 @@ import (
 
 	"github.com/restore-vlm/restore/errs"
 	"github.com/restore-vlm/restore/internal/checkpoint"
+	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model/qwen2vl"
 )
 
-// gguf is how llama.cpp writes Qwen2.5-VL.
-var gguf = qwen2vl.GGUF("qwen2.5vl_merger", [][2]string{
-	{"v.blk.N.ffn_gate", "visual.blocks.N.mlp.gate_proj"},
-	{"v.blk.N.ffn_up", "visual.blocks.N.mlp.up_proj"},
-	{"v.blk.N.ffn_down", "visual.blocks.N.mlp.down_proj"},
-}, convertEncoder)
+// gguf is how llama.cpp and Ollama write Qwen2.5-VL.
+var gguf = func() *checkpoint.GGUF {
+	g := qwen2vl.GGUF("qwen2.5vl_merger", [][2]string{
+		{"v.blk.N.ffn_gate", "visual.blocks.N.mlp.gate_proj"},
+		{"v.blk.N.ffn_up", "visual.blocks.N.mlp.up_proj"},
+		{"v.blk.N.ffn_down", "visual.blocks.N.mlp.down_proj"},
+	}, convertEncoder)
+	g.Joined = &checkpoint.Joined{
+		Architecture: "qwen25vl",
+		Keys: [][2]string{
+			{"rope.mrope_section", "rope.dimension_sections"},
+			{"vision.max_pixels", "clip.vision.image_max_pixels"},
+		},
+		Names: [][2]string{
+			{"v.patch_embd_0.weight", "v.patch_embd.weight"},
+			{"v.patch_embd_1.weight", "v.patch_embd.weight.1"},
+			{"v.merger.ln_q", "v.post_ln"}, {"v.merger.mlp.0", "mm.0"}, {"v.merger.mlp.2", "mm.2"},
+		},
+		More: joined,
+	}
+	return g
+}()
+
+// joined returns what Ollama's files leave out.
+func joined(f checkpoint.Metadata) (map[string]any, [][2]string, error) {
+	const full, base = "qwen25vl.vision.fullatt_block_indexes", "qwen25vl.vision.rope.freq_base"
+	if x := f.Float(base, rotaryBase); x != rotaryBase {
+		return nil, nil, fmt.Errorf("key %q: got %v: %w, want %v", base, x, errs.ErrUnsupported,
+			rotaryBase)
+	}
+	values := map[string]any{
+		"clip.vision.image_mean": imageproc.CLIPMean[:],
+		"clip.vision.image_std":  imageproc.CLIPStd[:],
+	}
+	if len(f.Numbers(full)) == 0 {
+		values["clip.vision.fullatt_block_indexes"] = []int{7, 15, 23, 31}
+	}
+	return values, nil, nil
+}
 
 // Sizes of the encoder that are in no metadata: all published models have them.
 const (
 	windowSide = 112
 	perSecond  = 2
+	rotaryBase = 1e4
 )
 
 // convertEncoder completes vision_config.

@@ -27,6 +27,64 @@ var gguf = &checkpoint.GGUF{
 	Picture: `<|vision_start|><|image_pad|><|vision_end|>`,
 	Video:   `<|vision_start|><|video_pad|><|vision_end|>`,
 	Convert: convert,
+	Joined: &checkpoint.Joined{
+		Architecture: "qwen3vl",
+		Keys: [][2]string{
+			{"rope.mrope_section", "rope.dimension_sections"},
+			{"vision.shortest_edge", "clip.vision.image_min_pixels"},
+			{"vision.longest_edge", "clip.vision.image_max_pixels"},
+		},
+		Names: [][2]string{
+			{"v.patch_embed", "v.patch_embd"}, {"v.pos_embed", "v.position_embd"},
+			{"v.blk.N.norm1", "v.blk.N.ln1"}, {"v.blk.N.norm2", "v.blk.N.ln2"},
+			{"v.blk.N.mlp.linear_fc1", "v.blk.N.ffn_up"},
+			{"v.blk.N.mlp.linear_fc2", "v.blk.N.ffn_down"},
+			{"v.merger.norm", "v.post_ln"},
+			{"v.merger.linear_fc1", "mm.0"}, {"v.merger.linear_fc2", "mm.2"},
+		},
+		More: joined,
+	},
+}
+
+// joined returns what Ollama's files leave out: all published models have the same axes of the
+// rotation. Ollama counts the mergers after blocks that the decoder reads too.
+func joined(f checkpoint.Metadata) (map[string]any, [][2]string, error) {
+	const sections, list = "qwen3vl.rope.mrope_section", "qwen3vl.vision.deepstack_visual_indexes"
+	const blocks, base = "qwen3vl.vision.block_count", "qwen3vl.vision.rope.freq_base"
+	const rotaryBase = 1e4
+	if x := f.Float(base, rotaryBase); x != rotaryBase {
+		return nil, nil, fmt.Errorf("key %q: got %v: %w, want %v", base, x, errs.ErrUnsupported,
+			rotaryBase)
+	}
+	read := f.Numbers(list)
+	values := map[string]any{"qwen3vl.n_deepstack_layers": len(read)}
+	if f.Numbers(sections) == nil && f.Numbers("qwen3vl.rope.dimension_sections") == nil {
+		values["qwen3vl.rope.dimension_sections"] = []int{24, 20, 20}
+	}
+	if len(read) == 0 {
+		return values, nil, nil
+	}
+	n, err := f.Required(blocks)
+	if err != nil {
+		return nil, nil, err
+	}
+	var names [][2]string
+	reads := make([]bool, n)
+	for i, block := range read {
+		if block < 0 || block >= n || i > 0 && block <= read[i-1] {
+			return nil, nil, fmt.Errorf("key %q: got %v, want ascending numbers below the %d "+
+				"blocks", list, read, n)
+		}
+		reads[block] = true
+		for _, part := range [][2]string{
+			{"norm", "norm"}, {"linear_fc1", "fc1"}, {"linear_fc2", "fc2"},
+		} {
+			names = append(names, [2]string{fmt.Sprintf("v.deepstack_merger.%d.%s", i, part[0]),
+				fmt.Sprintf("v.deepstack.%d.%s", block, part[1])})
+		}
+	}
+	values["clip.vision.is_deepstack_layers"] = reads
+	return values, names, nil
 }
 
 // Sizes of the encoder that are in no metadata, and limits on the pixels of a picture in the
