@@ -10,6 +10,7 @@ import (
 
 	"github.com/restore-vlm/restore"
 	"github.com/restore-vlm/restore/internal/cli"
+	"github.com/restore-vlm/restore/internal/cli/clitest"
 )
 
 // Ensure that shapes have the published checkpoints' numbers of weights: for the LLaVAs without the
@@ -72,6 +73,42 @@ func TestShowShape(t *testing.T) {
 		if r.Code != cli.ExitUsage || !strings.Contains(r.Err, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", args, r.Code, r.Err, want)
 		}
+	}
+}
+
+// Ensure that a config.json of InternVL's authors has the shape of the same model in transformers'
+// form, and that an error names the file's own keys.
+func TestShowShapeOriginal(t *testing.T) {
+	config := `{"architectures": ["InternVLChatModel"], "downsample_ratio": 0.5, "ps_version": "v2",
+ "dynamic_image_size": true, "use_thumbnail": true, "template": "internvl2_5", "select_layer": -1,
+ "min_dynamic_patch": 1, "max_dynamic_patch": 12, "llm_config": {
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896,
+  "intermediate_size": 4864, "num_attention_heads": 14, "num_hidden_layers": 24,
+  "num_key_value_heads": 2, "rope_theta": 1000000.0, "vocab_size": 151674
+ }, "vision_config": {
+  "model_type": "intern_vit_6b", "hidden_act": "gelu", "hidden_size": 1024, "image_size": 448,
+  "intermediate_size": 4096, "layer_norm_eps": 1e-06, "qk_normalization": false,
+  "norm_type": "layer_norm", "num_attention_heads": 16, "num_hidden_layers": 24,
+  "patch_size": 14, "qkv_bias": true
+ }}`
+	file := filepath.Join(t.TempDir(), "config.json")
+	show := func(config, shape string) (r clitest.Result, got shown) {
+		if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r = commandLine("show", "--shape", shape, "--json")
+		_ = json.Unmarshal([]byte(r.Out), &got)
+		return r, got
+	}
+	_, want := show(config, "internvl3-1b")
+	if r, got := show(config, file); r.Code != cli.ExitOK || got.Params != want.Params ||
+		got.Params == 0 || got.Memory.Tokens != want.Memory.Tokens {
+		t.Errorf("exit code %d, %q, %d numbers, want %d", r.Code, r.Err, got.Params, want.Params)
+	}
+	r, _ := show(strings.Replace(config, `"num_key_value_heads": 2`, `"num_key_value_heads": 3`, 1),
+		file)
+	if r.Code == cli.ExitOK || !strings.Contains(r.Err, `llm_config: "num_key_value_heads"`) {
+		t.Errorf("exit code %d, %q", r.Code, r.Err)
 	}
 }
 

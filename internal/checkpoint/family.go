@@ -30,6 +30,8 @@ type Original struct {
 	// Translate turns s's documents into transformers' form, and its weights into one of the
 	// family's forms. Before, they are as in the files.
 	Translate func(s *Store) error
+	// Config returns config.json in transformers' form, as far as it tells without a tokenizer.
+	Config func(config []byte) ([]byte, error)
 }
 
 // Export completes a model that is written for transformers.

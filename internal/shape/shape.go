@@ -67,6 +67,12 @@ func New(name string, config []byte) (*Shape, error) {
 		return nil, &errs.OptionError{Name: "shape", Got: strconv.Quote(name),
 			Want: "one of " + strings.Join(Names(), ", ")}
 	}
+	if o := families.Files.Original(s.Config); o != nil {
+		var err error
+		if s.Config, err = o.Config(s.Config); err != nil {
+			return nil, fmt.Errorf("shape: %s: %w", name, err)
+		}
+	}
 	return s, s.parse()
 }
 

@@ -12,12 +12,23 @@ import (
 	"github.com/restore-vlm/restore/internal/imageproc"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/clip"
+	"github.com/restore-vlm/restore/internal/model/llama"
 )
 
 // original is the form of InternVL's authors. Sources: their repository OpenGVLab/InternVL
 // (internvl_chat), which has the settings of config.json, the conversation and the preparation of
 // pictures, and transformers' convert_internvl_weights_to_hf.py, which has the weights' names.
-var original = &checkpoint.Original{Architecture: "InternVLChatModel", Translate: translate}
+var original = &checkpoint.Original{
+	Architecture: "InternVLChatModel", Translate: translate,
+	Config: func(config []byte) ([]byte, error) {
+		c, _, err := settings(config)
+		if err != nil {
+			return nil, err
+		}
+		c["image_token_id"] = 0 // only the tokenizer has it
+		return json.Marshal(c)
+	},
+}
 
 // originalForm has the names of the authors' weights, whose joined queries, keys and values
 // [translate] has split.
@@ -203,6 +214,9 @@ func settings(data []byte) (config, processor map[string]any, err error) {
 	if kind == "" {
 		text.Fail("architectures", "got %q, want Qwen2ForCausalLM, Qwen3ForCausalLM or "+
 			"LlamaForCausalLM", classes[0])
+	}
+	if kind != "" {
+		llama.Parse(text, kind) // errors name the keys of this form
 	}
 	tied := text.Bool("tie_word_embeddings", v.Bool("tie_word_embeddings", false))
 	if err := v.Err(); err != nil {

@@ -111,6 +111,8 @@ func TestOriginalRefused(t *testing.T) {
 		{`"Qwen2ForCausalLM"`, `"Qwen3MoeForCausalLM"`, `"Qwen3MoeForCausalLM"`},
 		{`["Qwen2ForCausalLM"]`, `[]`, `llm_config: "architectures"`},
 		{`["Qwen2ForCausalLM"]`, `"Qwen2ForCausalLM"`, `llm_config: "architectures"`},
+		{`"rms_norm_eps": 1e-06`, `"rms_norm_eps": -1`, `llm_config: "rms_norm_eps"`},
+		{`"hidden_act": "silu"`, `"hidden_act": "relu"`, `llm_config: "hidden_act"`},
 		{`"qkv_bias": true`, `"qkv_bias": 1`, "qkv_bias"},
 		{`"qk_normalization": false`, `"qk_normalization": "no"`, "qk_normalization"},
 		{
