@@ -56,6 +56,9 @@ func TestOllamaGemma3(t *testing.T) {
 		ref := reference(t, name, "wide")
 		checkPixelsOf(t, e, filepath.Join("testdata", name, p.Pictures[0]), ref)
 	}
+	if got := e.Info().Template; !strings.Contains(got, "built in") {
+		t.Errorf("a template from %q, want the program's", got)
+	}
 	if got := e.Info().End; !slices.Contains(got, 1) || !slices.Contains(got, 6) {
 		t.Errorf("ends of an answer: got %v, want <eos> and <end_of_turn>", got)
 	}

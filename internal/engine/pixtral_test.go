@@ -422,7 +422,7 @@ func reheaded(t *testing.T, file string, change func(string) string) string {
 }
 
 // Ensure that files that lack a key, or have one that cannot be honoured, are refused by the key's
-// name, and that the name of a template is no template.
+// name, and that a file with the name of a template has the published prompts.
 func TestPixtralGGUFRefusals(t *testing.T) {
 	const name = "mistral3-tiny"
 	dir := unzip(t, filepath.Join("testdata", "gguf", name+".zip"))
@@ -499,4 +499,5 @@ func TestPixtralGGUFRefusals(t *testing.T) {
 	if got := e.Info().Template; !strings.Contains(got, "built in") {
 		t.Errorf("got the template %q, want one that is built in", got)
 	}
+	checkPixtralAnswers(t, e, name, pixtralPrompts[name]...)
 }

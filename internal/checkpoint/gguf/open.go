@@ -190,7 +190,11 @@ func documents(
 		d.Tokenizer.From = "tokenizer.ggml.model in the metadata"
 	}
 	// llama.cpp's converter writes the name of a template for some models
-	if text := f.Text("tokenizer.chat_template", g.Template); strings.Contains(text, "{") {
+	text := f.Text("tokenizer.chat_template", "")
+	if !strings.Contains(text, "{") && g.Template != "" {
+		text, d.Template.From = g.Template, "the published models' prompts (built in)"
+	}
+	if strings.Contains(text, "{") {
 		d.Template.Data = []byte(withPictures(text, g))
 	}
 	var end []int
