@@ -48,7 +48,7 @@ func (a *Attention) few() bool {
 	return a.Pages != nil && 0 < a.Tq && a.Tq <= attnFewRows && a.RowTap == nil && a.MaxTap == nil
 }
 
-// work is approximately proportional to the time of few queries.
+// work is how many multiply-adds the scores take if every query sees every key.
 func (a *Attention) work() int { return a.Tq * a.Tk * a.Heads * a.HeadDim }
 
 // run computes the jobs, whose work is total, and releases them. A long call has more tasks than a
