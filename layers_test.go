@@ -70,8 +70,8 @@ internal/web:
 internal/address: internal/files internal/version internal/web
 internal/hub/hubtest:
 internal/overlay: internal/imageproc internal/methods internal/wrap reduce
-internal/shape: internal/checkpoint internal/engine internal/imageproc internal/kernel
-    internal/model internal/model/families internal/tensor
+internal/shape: internal/checkpoint internal/engine internal/imageproc internal/model
+    internal/model/families
 internal/seam: internal/engine internal/imageproc internal/methods
 .: internal/diskcache internal/engine internal/formats internal/grammar internal/imageproc
     internal/methods internal/overlay internal/sample internal/seam internal/shape

@@ -223,8 +223,8 @@ func bound(
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	if o.Quant == QuantAuto || h.Weights == nil && sink == nil && !h.Describe {
-		if err := o.fitMemory(ck); err != nil {
+	if o.Quant == QuantAuto || sink == nil && !h.Describe {
+		if err := o.fitMemory(ck, h); err != nil {
 			return nil, err
 		}
 	}
@@ -439,7 +439,7 @@ func Pack(ck checkpoint.Bundle, o Options, w io.Writer) error {
 		if o.Warn == nil {
 			o.Warn = func(string) {}
 		}
-		if err := o.fitMemory(ck); err != nil {
+		if err := o.fitMemory(ck, Hooks{}); err != nil {
 			return err
 		}
 	}

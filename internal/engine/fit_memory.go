@@ -21,10 +21,12 @@ var smaller = []string{"f16", "q8", "q4"}
 // available is [machine.Available]; tests replace it.
 var available = machine.Available
 
-// fitMemory resolves QuantAuto and returns an error if the weights do not fit. It reads no weights.
-func (o *Options) fitMemory(ck checkpoint.Bundle) error {
+// fitMemory resolves QuantAuto and returns an error if the weights, also those that h would make,
+// do not fit. It reads and makes no weights.
+func (o *Options) fitMemory(ck checkpoint.Bundle, h Hooks) error {
 	free, known := o.free(0)
-	small := o.MemoryBytes == 0 && len(ck.About().Files) == 0 // the embedded model
+	embedded := len(ck.About().Files) == 0 && h.Weights == nil
+	small := o.MemoryBytes == 0 && embedded
 	if o.Quant != QuantAuto && (!known || small) {
 		return nil
 	}
@@ -39,7 +41,7 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 			return nil
 		}
 	}
-	need, err := residentAs(ck, *o)
+	need, err := residentAs(ck, *o, h)
 	if err != nil {
 		return nil // binding the model reports the error
 	}
@@ -58,7 +60,7 @@ func (o *Options) fitMemory(ck checkpoint.Bundle) error {
 	fits, size := "", int64(0)
 	for _, quant := range smaller {
 		o.Quant = quant
-		n, err := residentAs(ck, *o)
+		n, err := residentAs(ck, *o, h)
 		if err == nil && n < need && n <= free-free/8 {
 			fits, size = quant, n
 			break
@@ -121,10 +123,10 @@ func (o *Options) keysValues(weights int64) (int64, error) {
 	return keysUnknown, nil
 }
 
-// residentAs returns the bytes of memory that the weights of ck take with options o. It reads no
-// weights.
-func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
-	src, err := boundAs(ck, o, Hooks{})
+// residentAs returns the bytes of memory that the weights of ck, and those that h would make, take
+// with options o. It reads and makes no weights.
+func residentAs(ck checkpoint.Bundle, o Options, h Hooks) (int64, error) {
+	src, err := boundAs(ck, o, h)
 	if err != nil {
 		return 0, err
 	}
@@ -132,9 +134,13 @@ func residentAs(ck checkpoint.Bundle, o Options) (int64, error) {
 	return n, nil
 }
 
-// boundAs binds ck with options o. It reads no weights; h may make them.
+// boundAs binds ck with options o, and describes the weights that h would make. It reads and makes
+// no weights.
 func boundAs(ck checkpoint.Bundle, o Options, h Hooks) (*model.Source, error) {
 	o.Progress, h.Describe = nil, true
+	if h.Weights != nil {
+		h.Weights = NoData
+	}
 	src := o.source(ck, h)
 	if err := src.Plan.Check(); err != nil {
 		return nil, err

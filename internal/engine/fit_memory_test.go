@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/restore-vlm/restore/errs"
+	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/formats"
+	"github.com/restore-vlm/restore/internal/kernel"
+	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // Ensure that weights that do not fit in free memory are refused before any is read, that the error
@@ -40,7 +43,8 @@ func TestFitMemory(t *testing.T) {
 	stored, _ := whole.ck.Resident()
 	sizes := map[string]int64{}
 	for _, quant := range smaller {
-		if sizes[quant], err = residentAs(whole.ck.Bundle, Options{Quant: quant}); err != nil {
+		sizes[quant], err = residentAs(whole.ck.Bundle, Options{Quant: quant}, Hooks{})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,6 +101,54 @@ func TestFitMemory(t *testing.T) {
 	}
 }
 
+// Ensure that weights that Hooks.Weights would make are refused too before any is made, and made if
+// they fit.
+func TestFitMadeWeights(t *testing.T) {
+	defer func(f func() (int64, bool)) { available = f }(available)
+	stored, err := formats.Open("testdata/llava15-tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stored.Close()
+	made := 0
+	h := Hooks{Weights: func(_ *kernel.Memory, name string, _ tensor.DType,
+		_ []int) *tensor.Tensor {
+		made++
+		w, ok := stored.Tensor(name)
+		if !ok {
+			t.Fatalf("made %q", name)
+		}
+		return &w.Tensor
+	}}
+	ck, err := checkpoint.FromConfig("shape", stored.Parts().Config.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Threads: 1, Quant: "f32", EncoderQuant: "f32"}
+	need, err := residentAs(ck, o, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	available = func() (int64, bool) { return need - 1, true }
+	var memory *errs.MemoryError
+	_, err = New(ck, o, h)
+	if !errors.As(err, &memory) || memory.Need != need || memory.Have != need-1 {
+		t.Errorf("%d bytes in %d: got %v", need, need-1, err)
+	}
+	if made > 0 {
+		t.Errorf("made %d weights", made)
+	}
+	available = func() (int64, bool) { return need, true }
+	e, err := New(ck, o, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if got := e.Info().Resident; got != need || made == 0 {
+		t.Errorf("%d weights in %d bytes, predicted %d", made, got, need)
+	}
+}
+
 // Ensure that keys and values get a quarter of the free memory if no limit is given.
 func TestMemoryForKeys(t *testing.T) {
 	weights := tiny(t, Options{}).Info().Resident
@@ -137,7 +189,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	weights, err := residentAs(ck, Options{})
+	weights, err := residentAs(ck, Options{}, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

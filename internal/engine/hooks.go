@@ -16,11 +16,20 @@ type Hooks struct {
 	// Weights, when not nil, makes the weights that the checkpoint lacks, for benchmarks of a shape
 	// from [checkpoint.FromConfig]. It returns a tensor of the given shape, of type d (F16 if the
 	// plan names none) or of another floating type, which is then converted to d. For vectors, d is
-	// F32. With Describe the tensors need no data. Calls come one at a time. Memory from m is in
-	// huge pages and lives as long as the engine.
+	// F32. Calls come one at a time. Memory from m is in huge pages and lives as long as the
+	// engine. With Describe it is [NoData].
 	Weights func(m *kernel.Memory, name string, d tensor.DType, shape []int) *tensor.Tensor
 	// Work, when not nil, counts the products and the attention of all layers.
 	Work *nn.Work
 	// Processor, when not nil, prepares pictures if the model has no picture processor.
 	Processor imageproc.Processor
+}
+
+// NoData is the [Hooks.Weights] of a model that is only described: tensors without data, of the
+// types of published files, which a plan converts.
+func NoData(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
+	if d != tensor.F32 {
+		d = tensor.F16
+	}
+	return &tensor.Tensor{DType: d, Shape: shape}
 }

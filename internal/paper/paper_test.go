@@ -17,9 +17,7 @@ import (
 	"github.com/restore-vlm/restore/internal/chart"
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
-	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/table"
-	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // Ensure the paper's Averages follow from the figures next to them, so that both are as printed.
@@ -166,11 +164,8 @@ func llava() (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-		return &tensor.Tensor{DType: d, Shape: shape}
-	}
 	return engine.New(ck, engine.Options{Threads: 1},
-		engine.Hooks{Describe: true, Weights: weights})
+		engine.Hooks{Describe: true, Weights: engine.NoData})
 }
 
 // Ensure every table and figure is made on a scene, in every format, says so, and is made again

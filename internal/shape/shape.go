@@ -12,10 +12,8 @@ import (
 	"github.com/restore-vlm/restore/internal/checkpoint"
 	"github.com/restore-vlm/restore/internal/engine"
 	"github.com/restore-vlm/restore/internal/imageproc"
-	"github.com/restore-vlm/restore/internal/kernel"
 	"github.com/restore-vlm/restore/internal/model"
 	"github.com/restore-vlm/restore/internal/model/families"
-	"github.com/restore-vlm/restore/internal/tensor"
 )
 
 // Names returns the names of the published models.
@@ -86,13 +84,8 @@ func (s *Shape) Describe(o engine.Options) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	weights := func(_ *kernel.Memory, _ string, d tensor.DType, shape []int) *tensor.Tensor {
-		if d != tensor.F32 {
-			d = tensor.F16 // the published type, before a plan converts it
-		}
-		return &tensor.Tensor{DType: d, Shape: shape}
-	}
-	return engine.New(ck, o, engine.Hooks{Describe: true, Weights: weights, Processor: processor})
+	return engine.New(ck, o,
+		engine.Hooks{Describe: true, Weights: engine.NoData, Processor: processor})
 }
 
 // parse reads s.Config.
