@@ -406,7 +406,8 @@ func TestComplete(t *testing.T) {
 func FuzzKeys(f *testing.F) {
 	for _, s := range []string{"text", "é日👩\u200d👧", "a\x1b[1;5Db",
 		"\x1b[200~x\ry\x1b[201~\r", "\x1b",
-		"\x1b]0;t\x07", "\x1bOH\x1b[[A", "\xe6\x97", "\x1b[200~\x1b[20"} {
+		"\x1b]0;t\x07", "\x1bOH\x1b[[A", "\xe6\x97", "\x1b[200~\x1b[20",
+		"\x1b[200~0\x03"} {
 		f.Add([]byte(s), uint8(1))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, size uint8) {

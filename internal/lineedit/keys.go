@@ -116,7 +116,8 @@ func whole(b []byte) int {
 	return len(b)
 }
 
-// pasted returns pasted text, with line breaks as \n. Ctrl-C ends a paste whose end was lost.
+// pasted returns pasted text, with line breaks as \n. Ctrl-C ends a paste whose end was lost; the
+// text before it comes first.
 func (k *keys) pasted() (key, string, bool) {
 	n, after := bytes.Index(k.buf, pasteEnd), 0
 	if n >= 0 {
@@ -131,10 +132,13 @@ func (k *keys) pasted() (key, string, bool) {
 		}
 		n = whole(k.buf[:n])
 	}
-	if at := bytes.IndexByte(k.buf[:n], 'C'-'@'); at >= 0 {
-		k.take(at + 1)
+	switch at := bytes.IndexByte(k.buf[:n], 'C'-'@'); {
+	case at == 0:
+		k.take(1)
 		k.pasting, k.broke = false, false
 		return interrupt, "", true
+	case at > 0:
+		n, after = at, 0
 	}
 	if n+after == 0 {
 		return noKey, "", false
