@@ -140,12 +140,13 @@ func findMemory() []finding {
 // findFolders reports the folders that commands write to.
 func findFolders(a *cli.App) []finding {
 	var found []finding
+	const again = "measurements of this machine are made again by every process: " +
+		"set XDG_CACHE_HOME"
 	if dir, err := os.UserCacheDir(); err != nil {
 		found = append(found, finding{subject: "cache", text: err.Error(),
-			advice: "measurements of this machine are made again by every process: set HOME"})
+			advice: again + " to an absolute path"})
 	} else {
-		found = append(found, findFolder("cache", filepath.Join(dir, "restore"), 0,
-			"measurements of this machine are made again by every process: set XDG_CACHE_HOME"))
+		found = append(found, findFolder("cache", filepath.Join(dir, "restore"), 0, again))
 	}
 	c, err := hub.New(a.Getenv)
 	if err != nil {

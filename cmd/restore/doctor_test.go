@@ -86,6 +86,19 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// Ensure that who named a cache folder by a relative path is told to name it by an absolute one.
+func TestDoctorRelativeCache(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", "relative")
+	if _, err := os.UserCacheDir(); err == nil {
+		t.Skip("left out: this system's cache folder has no variable")
+	}
+	r := with(context.Background(), map[string]string{"HF_HOME": t.TempDir()}, "", "doctor")
+	const want = "set XDG_CACHE_HOME to an absolute path"
+	if text := strings.Join(strings.Fields(r.Out), " "); !strings.Contains(text, want) {
+		t.Errorf("exit %d, want %q in:\n%s", r.Code, want, r.Out)
+	}
+}
+
 // Ensure that who chose slow kernels is not told that the processor lacks the others.
 func TestDoctorSlowKernels(t *testing.T) {
 	all := kernel.Implementations()
