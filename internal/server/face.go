@@ -81,7 +81,7 @@ func (f *Face) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug)}
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() }) // probes have no state
 	defer stop()
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := h.Serve(&listener{Listener: l, log: f.log}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -125,6 +125,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) (clean bool, err err
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		ConnContext:       withConn,
 	}
+	l = &listener{Listener: l, log: s.log}
 	served := make(chan error, 1)
 	go func() {
 		if s.o.Certificate == nil {
