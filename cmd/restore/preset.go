@@ -44,6 +44,8 @@ func (o *harnessFlags) check() error {
 				return err
 			}
 			continue
+		case !has && strings.Contains(name, "{"): // fields that no name would have
+			return cli.Flagf("preset", "got %q, want NAME or NAME={...}", name)
 		case !has && strings.TrimSpace(name) != "":
 			o.aliases = append(o.aliases, name)
 			continue

@@ -23,6 +23,7 @@ func TestPresetFlags(t *testing.T) {
 		"--preset: a: nvis: unknown field, the nearest":            {"--preset", `a={"nvis":3}`},
 		"a: nvis: unknown field, the nearest is n_vis":             {"--preset", "@" + file},
 		"--preset: a: invalid JSON":                                {"--preset", "a="},
+		`--preset: got "{\"n_vis\":5}", want NAME or NAME={...}`:   {"--preset", `{"n_vis":5}`},
 		"--n-vis: got a mean of 64 tokens a layer":                 {"--base", "fastv"},
 		"--n-vis: got auto:50, want a budget among":                {"--n-vis", "auto:50"},
 		"--n-vis: got 65, want 64 or 66":                           {"--base", "downsample", "--n-vis", "65"},
