@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 )
 
 // Attention describes one call of [Attend]: softmax(Scale·Q·Kᵀ + Bias)·V for every head.
@@ -111,20 +112,26 @@ func (a *Attention) Pairs() int {
 
 // Attend computes a.Out and the taps. It panics if shapes and lengths disagree. Every query must
 // see at least one key. The result does not depend on the number of threads.
-func Attend(p *Pool, a *Attention) {
-	s := a.check()
-	if s.Tq == 0 {
-		if s.ColTap != nil {
-			clear(s.ColTap[:s.Heads*s.Tk])
-		}
-		return
-	}
-	attend(p, &s)
-}
+func Attend(p *Pool, a *Attention) { AttendEach(p, unsafe.Slice(a, 1)) }
 
 // AttendEach is [Attend] for each of calls. Those with a few queries over pages, as of a decoding
 // step's sequences, share one loop, because a loop for each is too short to be divided well.
-func AttendEach(p *Pool, calls []Attention) { attendEach(p, calls) }
+func AttendEach(p *Pool, calls []Attention) {
+	few := fewRuns.Get().(*fewRun)
+	for i := range calls {
+		s := calls[i].check()
+		switch {
+		case s.Tq == 0:
+			if s.ColTap != nil {
+				clear(s.ColTap[:s.Heads*s.Tk])
+			}
+		case !few.take(&s):
+			attend(p, &s)
+		}
+	}
+	few.run(p)
+	fewRuns.Put(few)
+}
 
 // attendGo is the reference.
 func attendGo(p *Pool, a *Attention) {

@@ -13,6 +13,7 @@ import (
 // a loop. It is recycled.
 type fewRun struct {
 	jobs []*attnJob
+	work int   // of all jobs
 	ends []int // of the tasks of each job
 	task func(i int)
 }
@@ -23,43 +24,30 @@ var fewRuns = sync.Pool{New: func() any {
 	return r
 }}
 
-// attendEach is AttendEach.
-func attendEach(p *Pool, calls []Attention) {
+// take adds a to the jobs if it has few queries, and reports whether it has.
+func (r *fewRun) take(a *Attention) bool {
 	ops := attnKernels()
-	r := fewRuns.Get().(*fewRun)
-	total := 0
-	for i := range calls {
-		a := calls[i].check()
-		if ops == nil || !a.few() {
-			Attend(p, &calls[i])
-			continue
-		}
-		j := attnJobs.Get().(*attnJob)
-		j.a, j.ops = a, ops
-		r.jobs = append(r.jobs, j)
-		total += a.work()
+	if ops == nil || a.Pages == nil || a.Tq > attnFewRows || a.RowTap != nil || a.MaxTap != nil {
+		return false
 	}
-	r.run(p, total)
-	fewRuns.Put(r)
-}
-
-// few reports whether a is computed by a fewRun.
-func (a *Attention) few() bool {
-	return a.Pages != nil && 0 < a.Tq && a.Tq <= attnFewRows && a.RowTap == nil && a.MaxTap == nil
+	j := attnJobs.Get().(*attnJob)
+	j.a, j.ops = *a, ops
+	r.jobs = append(r.jobs, j)
+	r.work += a.work()
+	return true
 }
 
 // work is how many multiply-adds the scores take if every query sees every key.
 func (a *Attention) work() int { return a.Tq * a.Tk * a.Heads * a.HeadDim }
 
-// run computes the jobs, whose work is total, and releases them. A long call has more tasks than a
-// short one.
-func (r *fewRun) run(p *Pool, total int) {
-	if total <= attnSerial {
+// run computes and releases the jobs. A long call has more tasks than a short one.
+func (r *fewRun) run(p *Pool) {
+	if r.work <= attnSerial {
 		p = nil
 	}
 	tasks := 0
 	for _, j := range r.jobs {
-		tasks += j.prepareFew(max(1, 4*p.Threads()*j.a.work()/total))
+		tasks += j.prepareFew(max(1, 4*p.Threads()*j.a.work()/r.work))
 		r.ends = append(r.ends, tasks)
 	}
 	p.Run(tasks, r.task)
@@ -68,7 +56,7 @@ func (r *fewRun) run(p *Pool, total int) {
 		j.release()
 	}
 	clear(r.jobs)
-	r.jobs, r.ends = r.jobs[:0], r.ends[:0]
+	r.jobs, r.ends, r.work = r.jobs[:0], r.ends[:0], 0
 }
 
 // call is task i of all jobs.

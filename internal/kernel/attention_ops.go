@@ -2,8 +2,6 @@
 
 package kernel
 
-import "unsafe"
-
 // attnTile is a product of query rows, or of rows of probabilities, with a panel.
 type attnTile = func(a *float32, lda int, b *float32, ldb int, c *float32, ldc, k, tiles, add int)
 
@@ -84,13 +82,10 @@ type attnHalves struct {
 }
 
 func attend(p *Pool, a *Attention) {
-	switch ops := attnKernels(); {
-	case ops == nil:
-		attendGo(p, a)
-	case a.few():
-		attendEach(p, unsafe.Slice(a, 1))
-	default:
+	if ops := attnKernels(); ops != nil {
 		attendTiled(p, a, ops)
+	} else {
+		attendGo(p, a)
 	}
 }
 

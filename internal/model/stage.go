@@ -633,7 +633,7 @@ func (p *Passage) read(i, s int, c *nn.Call) {
 	sp := &p.spans[s]
 	defer sp.rescue()
 	if sp.Trace != nil {
-		p.trace(i, s, c.Q)
+		p.trace(i, s, c)
 	}
 	if err := sp.read(i, c.Tap); err != nil {
 		sp.fail(err)
@@ -649,19 +649,18 @@ func (p *Passage) drop(i, s, at int, x, out []float32) {
 	}
 }
 
-// trace traces the keys, values and attention of span s in layer i. q: its queries.
-func (p *Passage) trace(i, s int, q []float32) {
-	sp, pos := &p.spans[s], p.pos[s]
-	kv, c := sp.Cache.Layer(i), sp.Calib.At(i)
-	n, t, heads, d := len(pos), len(kv.Pos), p.shape.KVHeads, p.shape.HeadDim
+// trace traces the keys, values and attention of span s in layer i, computed by c.
+func (p *Passage) trace(i, s int, c *nn.Call) {
+	sp, kv := &p.spans[s], c.Cache
+	n, t, heads, d := len(c.Pos), len(kv.Pos), p.shape.KVHeads, p.shape.HeadDim
 	name := func(what string) string { return fmt.Sprintf("text.layer.%d.%s", i, what) }
 	sp.Trace(name("k"), []int{heads, t, d}, nn.HeadsFirst(kv.Keys(0), t, heads, d))
 	sp.Trace(name("v"), []int{heads, t, d}, nn.HeadsFirst(kv.Values(0), t, heads, d))
 	if !p.run.NoMaps {
 		sp.Trace(name("attn"), []int{p.shape.Heads, n, t},
-			p.layers.Attention(i).CausalProbs(p.run.Pool, q, pos, sp.Blocks, kv, c, sp.Decoding))
+			p.layers.Attention(i).CausalProbs(p.run.Pool, *c))
 	}
-	if c != nil {
-		sp.Trace(name("bias"), []int{n, t}, c.Rows(kv, pos, sp.Decoding))
+	if c.Calib != nil {
+		sp.Trace(name("bias"), []int{n, t}, c.Calib.Rows(kv, c.Pos, c.Decoding))
 	}
 }

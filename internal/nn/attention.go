@@ -182,11 +182,9 @@ func (a *Attention) Causal(p *kernel.Pool, calls ...Call) {
 	s := &calls[0].Cache.scratch
 	s.calls = s.calls[:0]
 	for i := range calls {
-		c := &calls[i]
-		k := a.causal(c.Out, c.Q, c.Pos, c.Blocks, c.Cache, c.Calib, c.Decoding)
-		k.K, k.V = c.K, c.V
-		if c.Tap != nil {
-			c.Tap.before(&k)
+		k := a.causal(&calls[i])
+		if t := calls[i].Tap; t != nil {
+			t.before(&k)
 		}
 		s.calls = append(s.calls, k)
 	}
@@ -199,19 +197,18 @@ func (a *Attention) Causal(p *kernel.Pool, calls ...Call) {
 	clear(s.calls)
 }
 
-func (a *Attention) causal(
-	out, q []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration, decoding bool,
-) kernel.Attention {
-	k := a.kernel(out, q, len(pos))
+func (a *Attention) causal(c *Call) kernel.Attention {
+	k, l := a.kernel(c.Out, c.Q, len(c.Pos)), c.Cache
+	k.K, k.V = c.K, c.V
 	k.Tk, k.Causal, k.Pages, k.Rounding = len(l.Pos), true, l.pages, a.Rounding
 	if a.Window < k.Tk {
 		k.Window = a.Window
 	}
-	if len(blocks) > 0 {
-		l.scratch.ends = ends(l.scratch.ends[:0], len(pos), k.Tk, blocks)
+	if len(c.Blocks) > 0 {
+		l.scratch.ends = ends(l.scratch.ends[:0], len(c.Pos), k.Tk, c.Blocks)
 		k.Ends = l.scratch.ends
 	}
-	k.Bias = c.bias(l, pos, decoding)
+	k.Bias = c.Calib.bias(l, c.Pos, c.Decoding)
 	return k
 }
 
@@ -230,12 +227,11 @@ func ends(dst []int32, rows, keys int, blocks []Block) []int32 {
 	return dst
 }
 
-// CausalProbs returns the probabilities [Heads, len(pos), keys] of Causal, for traces.
-func (a *Attention) CausalProbs(
-	p *kernel.Pool, q []float32, pos []Pos, blocks []Block, l *LayerKV, c *Calibration,
-	decoding bool,
-) []float32 {
-	k := a.causal(nil, q, pos, blocks, l, c, decoding)
+// CausalProbs returns the probabilities [Heads, len(c.Pos), keys] of c, whose keys the cache has,
+// for traces.
+func (a *Attention) CausalProbs(p *kernel.Pool, c Call) []float32 {
+	c.Out, c.K, c.V = nil, nil, nil
+	k := a.causal(&c)
 	return kernel.AttentionProbs(p, &k)
 }
 

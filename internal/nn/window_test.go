@@ -53,8 +53,8 @@ func TestWindow(t *testing.T) {
 			at := Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Window: window}
 			whole := NewKVPool(kv, dim, false).NewCache(1)
 			whole.Layer(0).Append(nil, k, v, c.pos, size)
-			probs := all.CausalProbs(nil, q, c.pos, nil, whole.Layer(0), c.calib, false)
-			got := at.CausalProbs(nil, q, c.pos, nil, whole.Layer(0), c.calib, false)
+			call := Call{Q: q, Pos: c.pos, Cache: whole.Layer(0), Calib: c.calib}
+			probs, got := all.CausalProbs(nil, call), at.CausalProbs(nil, call)
 			want := make([]float32, n*heads*dim)
 			for h := range heads {
 				for i := range n {
