@@ -114,7 +114,7 @@ func (a *Attention) Pairs() int {
 // see at least one key. The result does not depend on the number of threads.
 func Attend(p *Pool, a *Attention) { AttendEach(p, unsafe.Slice(a, 1)) }
 
-// AttendEach is [Attend] for each of calls. Those with a few queries over pages, as of a decoding
+// AttendEach is [Attend] for each of calls. Calls with few queries over pages, as of a decoding
 // step's sequences, share one loop, because a loop for each is too short to be divided well.
 func AttendEach(p *Pool, calls []Attention) {
 	few := fewRuns.Get().(*fewRun)

@@ -173,7 +173,7 @@ type Call struct {
 	Tap      *Tap // records probabilities; may be nil
 }
 
-// Causal computes calls, which have different caches. Those of a few rows, as of a decoding step's
+// Causal computes calls, which have different caches. Calls of few rows, as of a decoding step's
 // sequences, are computed side by side.
 func (a *Attention) Causal(p *kernel.Pool, calls ...Call) {
 	if len(calls) == 0 {

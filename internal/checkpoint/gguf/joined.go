@@ -89,8 +89,8 @@ func (f *file) separate(families checkpoint.Families) (d, p *file, err error) {
 	return d, p, nil
 }
 
-// cutTokens leaves out tokens without a row in the embedding: Ollama keeps those of pictures in
-// vocabularies of models that take none.
+// cutTokens leaves out tokens without a row in the embedding: Ollama keeps the tokens of
+// pictures in vocabularies of models that take none.
 func (f *file) cutTokens() {
 	table := f.Shape("token_embd.weight")
 	for _, key := range []string{"tokens", "scores", "token_type"} {
